@@ -1,0 +1,111 @@
+package memory_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dialback/dialback/store"
+	"github.com/dialback/dialback/store/memory"
+)
+
+func attachment(host, id string) store.Attachment {
+	return store.Attachment{ID: id, HostID: host, NodeID: "n", Incarnation: "i", Role: store.RoleHost}
+}
+
+// Hosts that come, leave and never return cost nothing after a day, by nothing
+// but the writes of others.
+func TestStore_ForgetsAfterADay(t *testing.T) { synctest.Test(t, testStoreForgetsAfterADay) }
+func testStoreForgetsAfterADay(t *testing.T) {
+	const hosts = 10_000
+	s := memory.New()
+	for i := range hosts {
+		host := fmt.Sprint("host-", i)
+		c, err := s.Claim(t.Context(), attachment(host, "a"), time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 { // the other half just expires
+			if err := s.Detach(t.Context(), c.Current.Ref()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		client := attachment(host, "client")
+		client.Role = store.RoleClient
+		if err := s.PutSockets(t.Context(), []store.Attachment{client}, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.KeepNode(t.Context(), store.Node{ID: "n", Incarnation: host}, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := memory.Stats{Hosts: hosts / 2, Tombstones: hosts / 2, Sockets: hosts, Nodes: 1}
+	if got := s.Stats(); got != want {
+		t.Errorf("Stats = %+v, want %+v", got, want)
+	}
+
+	time.Sleep(time.Minute)
+	want = memory.Stats{Tombstones: hosts}
+	if got := s.Stats(); got != want {
+		t.Errorf("Stats after the ttl = %+v, want %+v", got, want)
+	}
+
+	time.Sleep(24 * time.Hour)
+	const writes = hosts/8 + 1 // each looks at 8 hosts
+	for range writes {
+		if _, err := s.Claim(t.Context(), attachment("busy", "a"), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.KeepNode(t.Context(), store.Node{ID: "other", Incarnation: "i"}, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if h, l, n := s.Held(); h != 1 || l != 0 || n != 1 {
+		t.Errorf("after %d writes a day later %d hosts, %d lists of sockets and %d nodes are held; want 1, 0, 1", writes, h, l, n)
+	}
+}
+
+// A host that reconnects for ever costs as much as one that never does.
+func TestStore_ReconnectsDoNotAddUp(t *testing.T) {
+	s := memory.New()
+	for i := range 1000 {
+		if _, err := s.Claim(t.Context(), attachment("h", fmt.Sprint(i)), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := s.Stats(), (memory.Stats{Hosts: 1}); got != want {
+		t.Errorf("Stats = %+v, want %+v", got, want)
+	}
+}
+
+// A relay means to hold an idle host in 10 KiB, so its row must not count.
+func TestStore_IdleHostIsSmall(t *testing.T) {
+	const hosts, limit = 20_000, 400
+	ids := make([]string, hosts)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("host-%08d", i)
+	}
+	s := memory.New()
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	for _, id := range ids {
+		if _, err := s.Claim(t.Context(), attachment(id, id), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	perHost := (heap() - before) / hosts
+	t.Logf("%d bytes per host", perHost)
+	if perHost > limit {
+		t.Errorf("an idle host costs %d bytes, want %d at most", perHost, limit)
+	}
+	runtime.KeepAlive(s)
+	runtime.KeepAlive(ids)
+}
