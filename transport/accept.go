@@ -1,0 +1,132 @@
+package transport
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// AcceptOptions configure Accept.
+type AcceptOptions struct {
+	Options
+	// Subprotocol is echoed if the client offered it.
+	Subprotocol string
+}
+
+// Accept upgrades the request; o may be nil. It follows Unwrap to find the
+// Hijacker, and clears the deadlines of the server. Origin is the caller's to
+// check. After it returns the handler may return: the connection lives on by
+// itself, and is the caller's to close. On an error an answer has been written.
+func Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions) (Conn, error) {
+	if o == nil {
+		o = &AcceptOptions{}
+	}
+	c := newWSConn(&o.Options)
+	wo := &websocket.AcceptOptions{
+		InsecureSkipVerify: true,
+		CompressionMode:    websocket.CompressionDisabled,
+		OnPingReceived:     c.onPing,
+		OnPongReceived:     c.onPong,
+	}
+	if o.Subprotocol != "" {
+		wo.Subprotocols = []string{o.Subprotocol}
+	}
+	if hijackable(w) {
+		w = &hijackWriter{ResponseWriter: w, conn: c}
+	} // else the library finds that out, and answers
+	ws, err := websocket.Accept(w, r, wo)
+	if err != nil {
+		if c.raw != nil {
+			c.raw.cutOff(err)
+		}
+		return nil, fmt.Errorf("transport: %w", err)
+	}
+	c.start(ws)
+	return c, nil
+}
+
+// hijackable reports whether w, or what it wraps, is a Hijacker.
+func hijackable(w http.ResponseWriter) bool {
+	for {
+		switch t := w.(type) {
+		case http.Hijacker:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = t.Unwrap()
+		default:
+			return false
+		}
+	}
+}
+
+// hijackWriter is the ResponseWriter that the WebSocket library sees. Its
+// Hijack puts conn's rawConn between the library and the network, with buffers
+// of conn's BufferSize: the 4 KiB twice that net/http has are most of what an
+// idle connection would cost.
+type hijackWriter struct {
+	http.ResponseWriter
+	conn *wsConn
+}
+
+// Hijack implements http.Hijacker.
+func (w *hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	nc, brw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	// The deadlines of ReadTimeout and WriteTimeout of the http.Server.
+	if err := nc.SetDeadline(time.Time{}); err != nil {
+		_ = nc.Close()
+		return nil, nil, err
+	}
+	var r io.Reader = nc
+	if n := brw.Reader.Buffered(); n > 0 {
+		early, _ := brw.Reader.Peek(n)
+		r = &headReader{head: bytes.Clone(early), rest: nc}
+	}
+	c := w.conn
+	c.raw = newRawConn(nc, r, false, c.opts.WriteTimeout, c.writeBroke)
+	size := c.opts.BufferSize
+	return hijackedConn{nc, c.raw}, bufio.NewReadWriter(
+		bufio.NewReaderSize(c.raw, size), bufio.NewWriterSize(c.raw, size)), nil
+}
+
+// WriteHeaderNow is looked for by the WebSocket library: gin's writer holds
+// the header back until then.
+func (w *hijackWriter) WriteHeaderNow() {
+	if g, ok := w.ResponseWriter.(interface{ WriteHeaderNow() }); ok {
+		g.WriteHeaderNow()
+	}
+}
+
+// hijackedConn is a rawConn as a net.Conn.
+type hijackedConn struct {
+	net.Conn
+	raw *rawConn
+}
+
+func (c hijackedConn) Read(p []byte) (int, error)  { return c.raw.Read(p) }
+func (c hijackedConn) Write(p []byte) (int, error) { return c.raw.Write(p) }
+func (c hijackedConn) Close() error                { return c.raw.Close() }
+
+// headReader yields head, which was read ahead of rest, and then rest.
+type headReader struct {
+	head []byte
+	rest io.Reader
+}
+
+func (r *headReader) Read(p []byte) (int, error) {
+	if len(r.head) == 0 {
+		r.head = nil
+		return r.rest.Read(p)
+	}
+	n := copy(p, r.head)
+	r.head = r.head[n:]
+	return n, nil
+}

@@ -1,0 +1,49 @@
+package transport
+
+import "time"
+
+// The defaults of Options and DialOptions.
+const (
+	defaultReadLimit        = 64 << 10
+	defaultWriteTimeout     = 5 * time.Minute
+	defaultCloseTimeout     = time.Second
+	defaultHandshakeTimeout = 10 * time.Second
+)
+
+// Options are common to Accept, Dial and Pipe. The zero value is usable.
+type Options struct {
+	// ReadLimit bounds one incoming message, in bytes; a larger one closes
+	// the connection with 1009. Zero means 64 KiB, negative no limit.
+	ReadLimit int64
+	// WriteTimeout cuts the connection when a write makes no progress for so
+	// long. Zero means 5 minutes, negative no limit.
+	WriteTimeout time.Duration
+	// CloseTimeout is what Close gives the peer. Zero means 1 second; more
+	// than 5 seconds counts as 5.
+	CloseTimeout time.Duration
+	// BufferSize is the size in bytes of the read and of the write buffer of
+	// an accepted connection. Zero means what net/http has (4 KiB); control
+	// sockets use 512.
+	BufferSize int
+}
+
+// withDefaults returns a copy of o, which may be nil, with every field set.
+func (o *Options) withDefaults() Options {
+	var c Options
+	if o != nil {
+		c = *o
+	}
+	if c.ReadLimit == 0 {
+		c.ReadLimit = defaultReadLimit
+	}
+	if c.WriteTimeout == 0 {
+		c.WriteTimeout = defaultWriteTimeout
+	}
+	if c.CloseTimeout <= 0 {
+		c.CloseTimeout = defaultCloseTimeout
+	}
+	if c.BufferSize <= 0 {
+		c.BufferSize = 4 << 10
+	}
+	return c
+}

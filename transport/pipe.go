@@ -1,0 +1,345 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+)
+
+// pipeSlots is how many pieces one direction of a Pipe holds, and pipePiece
+// how long a piece is, in bytes: what a socket buffer is to a WebSocket.
+const (
+	pipeSlots = 4
+	pipePiece = 16 << 10
+)
+
+// Pipe returns the two ends of an in-memory connection; o, which may be nil,
+// holds for both. It keeps the contract of Conn without WebSocket or network:
+// for tests, also in synctest bubbles, and for a host in the relay's process.
+// It holds up to 64 KiB each way. BufferSize has no meaning for it.
+func Pipe(o *Options) (Conn, Conn) {
+	opts := o.withDefaults()
+	ab, ba := make(chan piece, pipeSlots), make(chan piece, pipeSlots)
+	a, b := newPipeEnd(opts, ba, ab), newPipeEnd(opts, ab, ba)
+	a.peer, b.peer = b, a
+	return a, b
+}
+
+// piece is what travels through a Pipe: a part of a message, or a close frame.
+type piece struct {
+	kind  MessageType // zero for a close frame
+	data  []byte
+	last  bool        // of its message
+	close *CloseError // as the receiver shall see it
+}
+
+// pipeEnd is one end of a Pipe.
+type pipeEnd struct {
+	// Immutable after Pipe.
+	opts   Options
+	peer   *pipeEnd
+	in     <-chan piece  // never closed
+	out    chan<- piece  // never closed
+	ending chan struct{} // closed when end is set
+	over   chan struct{} // closed when nothing goes in or out any more
+	done   chan struct{} // closed after over, when the last goroutine ends
+
+	// pings carries the pings of the peer to whoever reads here, who answers
+	// by closing them. Never closed.
+	pings chan chan struct{}
+
+	// message holds a token while a message is being sent.
+	message chan struct{}
+
+	reader  pipeReader  // owned by the reading goroutine
+	writer  pipeWriter  // owned by the holder of message
+	timer   *time.Timer // owned by the holder of message
+	writing atomic.Bool
+
+	// end is how the connection ended; nil before. Set once.
+	end atomic.Pointer[CloseError]
+}
+
+func newPipeEnd(opts Options, in <-chan piece, out chan<- piece) *pipeEnd {
+	e := &pipeEnd{
+		opts:    opts,
+		in:      in,
+		out:     out,
+		ending:  make(chan struct{}),
+		over:    make(chan struct{}),
+		done:    make(chan struct{}),
+		pings:   make(chan chan struct{}),
+		message: make(chan struct{}, 1),
+	}
+	e.reader.e, e.writer.e = e, e
+	return e
+}
+
+func (e *pipeEnd) Reader() (MessageType, io.Reader, error) {
+	if end := e.end.Load(); end != nil {
+		return 0, nil, end
+	}
+	r := &e.reader
+	if r.open {
+		return 0, nil, errUnread
+	}
+	p, err := e.receive()
+	if err != nil {
+		return 0, nil, err
+	}
+	r.open, r.piece, r.total = true, p, 0
+	return p.kind, r, nil
+}
+
+// receive waits for the next piece of a message.
+func (e *pipeEnd) receive() (piece, error) {
+	for {
+		select {
+		case p := <-e.in:
+			return e.received(p)
+		default:
+		}
+		select {
+		case <-e.ending:
+			return piece{}, e.end.Load()
+		case p := <-e.in:
+			return e.received(p)
+		case ping := <-e.pings:
+			close(ping)
+		case <-e.peer.over:
+			// What the peer has sent before comes first.
+			select {
+			case p := <-e.in:
+				return e.received(p)
+			default:
+				return piece{}, e.finish(abnormal(io.EOF))
+			}
+		}
+	}
+}
+
+func (e *pipeEnd) received(p piece) (piece, error) {
+	if p.close != nil {
+		return piece{}, e.finish(p.close)
+	}
+	return p, nil
+}
+
+// pipeReader reads one message; there is one per end.
+type pipeReader struct {
+	e     *pipeEnd
+	open  bool
+	piece piece
+	total int64 // bytes of the message so far
+}
+
+func (r *pipeReader) Read(p []byte) (int, error) {
+	for r.open {
+		if len(r.piece.data) > 0 {
+			n := copy(p, r.piece.data)
+			r.piece.data = r.piece.data[n:]
+			r.total += int64(n)
+			if limit := r.e.opts.ReadLimit; limit >= 0 && r.total > limit {
+				return n, r.e.finish(&CloseError{Code: CloseTooBig, Reason: limitReason(limit)})
+			}
+			return n, nil
+		}
+		if r.piece.last {
+			r.open = false
+			break
+		}
+		var err error
+		if r.piece, err = r.e.receive(); err != nil {
+			return 0, err
+		}
+	}
+	return 0, io.EOF
+}
+
+// limitReason is the reason of a close with CloseTooBig.
+func limitReason(limit int64) string {
+	return fmt.Sprintf("message larger than %d bytes", limit)
+}
+
+func (e *pipeEnd) Write(t MessageType, p []byte) error {
+	w, err := e.Writer(t)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(p); err != nil {
+		return err
+	}
+	return w.Close()
+}
+
+func (e *pipeEnd) Writer(t MessageType) (io.WriteCloser, error) {
+	if t != Text && t != Binary {
+		return nil, errMessageType
+	}
+	select {
+	case e.message <- struct{}{}:
+	case <-e.over:
+		return nil, e.end.Load()
+	}
+	if end := e.end.Load(); end != nil {
+		<-e.message
+		return nil, end
+	}
+	e.writer.kind = t
+	return &e.writer, nil
+}
+
+// pipeWriter writes one message; there is one per end.
+type pipeWriter struct {
+	e    *pipeEnd
+	kind MessageType // zero between messages
+}
+
+func (w *pipeWriter) Write(p []byte) (int, error) {
+	if w.kind == 0 {
+		return 0, errWriterClosed
+	}
+	n := 0
+	for n < len(p) {
+		part := p[n:min(len(p), n+pipePiece)]
+		if err := w.e.send(piece{kind: w.kind, data: append([]byte(nil), part...)}); err != nil {
+			w.stop()
+			return n, err
+		}
+		n += len(part)
+	}
+	return n, nil
+}
+
+func (w *pipeWriter) Close() error {
+	if w.kind == 0 {
+		return errWriterClosed
+	}
+	err := w.e.send(piece{kind: w.kind, last: true})
+	w.stop()
+	return err
+}
+
+func (w *pipeWriter) stop() {
+	w.kind = 0
+	<-w.e.message
+}
+
+// send puts a piece in, within the WriteTimeout. The caller holds message.
+func (e *pipeEnd) send(p piece) error {
+	select {
+	case <-e.over:
+		return e.end.Load()
+	case <-e.peer.over:
+		return abnormal(io.ErrClosedPipe)
+	default:
+	}
+	select {
+	case e.out <- p:
+		return nil
+	default:
+	}
+	e.writing.Store(true)
+	defer e.writing.Store(false)
+	var stalled <-chan time.Time
+	if e.opts.WriteTimeout > 0 {
+		if e.timer == nil {
+			e.timer = time.NewTimer(e.opts.WriteTimeout)
+		} else {
+			e.timer.Reset(e.opts.WriteTimeout)
+		}
+		defer e.timer.Stop()
+		stalled = e.timer.C
+	}
+	select {
+	case e.out <- p:
+		return nil
+	case <-e.over:
+		return e.end.Load()
+	case <-e.peer.over:
+		return abnormal(io.ErrClosedPipe)
+	case <-stalled:
+		return e.finish(&CloseError{Code: CloseAbnormal, Err: ErrStalled})
+	}
+}
+
+func (e *pipeEnd) Ping(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if end := e.end.Load(); end != nil {
+		return end
+	}
+	pong := make(chan struct{})
+	select {
+	case e.peer.pings <- pong:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-e.done:
+		return e.end.Load()
+	}
+	<-pong // whoever took it answers at once
+	return nil
+}
+
+func (e *pipeEnd) Close(code CloseCode, reason string) {
+	code, reason = sendable(code, reason)
+	e.finish(&CloseError{Code: code, Reason: reason})
+}
+
+func (e *pipeEnd) CloseNow() {
+	e.finish(&CloseError{Code: CloseAbnormal})
+}
+
+func (e *pipeEnd) Done() <-chan struct{} { return e.done }
+func (e *pipeEnd) Writing() bool         { return e.writing.Load() }
+func (e *pipeEnd) Subprotocol() string   { return "" }
+func (e *pipeEnd) RemoteAddr() string    { return "pipe" }
+
+// finish ends this end with end, if nothing has ended it yet, and returns how
+// it ended.
+func (e *pipeEnd) finish(end *CloseError) *CloseError {
+	if e.end.CompareAndSwap(nil, end) {
+		close(e.ending)
+		if end.Remote || end.Code == CloseAbnormal {
+			close(e.over)
+			close(e.done)
+		} else {
+			go e.shutdown(end)
+		}
+	}
+	return e.end.Load()
+}
+
+// shutdown sends the close frame and waits for the peer to have it, for
+// CloseTimeout at most. What arrives meanwhile is dropped.
+func (e *pipeEnd) shutdown(end *CloseError) {
+	t := time.NewTimer(e.opts.CloseTimeout)
+	defer t.Stop()
+	defer close(e.done)
+	defer close(e.over)
+
+	frame := piece{close: &CloseError{Code: end.Code, Reason: end.Reason, Remote: true}}
+	message := e.message // nil once the token is ours
+	out := (chan<- piece)(nil)
+	for {
+		select {
+		case message <- struct{}{}:
+			message, out = nil, e.out
+		case out <- frame:
+			out = nil
+		case p := <-e.in:
+			if p.close != nil {
+				return
+			}
+		case ping := <-e.pings:
+			close(ping)
+		case <-e.peer.over:
+			return
+		case <-t.C:
+			return
+		}
+	}
+}

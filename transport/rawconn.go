@@ -1,0 +1,300 @@
+package transport
+
+import (
+	"crypto/tls"
+	"encoding/binary"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"crypto/rand"
+)
+
+// maxPhysicalWrite bounds one write to the network, in bytes: the WriteTimeout
+// begins anew with each, so a large write that makes progress is not cut.
+const maxPhysicalWrite = 64 << 10
+
+// rawConn is the byte stream beneath a WebSocket. Data frames pass through it
+// as the WebSocket library writes them; pings and pongs are put in by rawConn
+// itself, between frames.
+//
+// It does so because the library waits for its frame lock to answer a ping,
+// and kills the read side after five seconds if a write is blocked for that
+// long. Here a control frame that is due waits without anybody waiting for
+// it: whoever writes next, or is writing, sends it at the next frame boundary,
+// and if nobody writes, a goroutine that lives for that one frame does.
+//
+// To write to the network one must hold the pen, which is held for one Write
+// or one turn of control frames.
+type rawConn struct {
+	// Immutable after newRawConn.
+	nc      net.Conn
+	r       io.Reader
+	client  bool                      // control frames are masked
+	timeout time.Duration             // WriteTimeout; no limit if negative
+	failed  func(err error, now bool) // called once a write has failed; must not block
+
+	// Owned by the holder of the pen.
+	scan  frameScan
+	timer *time.Timer // armed during a write to the network
+
+	// Guarded by mu. Never held across I/O.
+	mu       sync.Mutex
+	penFree  sync.Cond // the pen was laid down, or the connection cut
+	penTaken bool
+	pingDue  bool
+	pingID   uint64
+	pongDue  bool
+	pong     []byte // payload of the pong that is due
+	cut      bool
+	cause    error // of the cut
+	readErr  error // first error of Read
+	writeErr error // first error of a write
+}
+
+// newRawConn wraps nc. The stream is read from r: nc, or something that yields
+// first what was read from nc already. failed is called when a write fails,
+// with now set if it stalled.
+func newRawConn(nc net.Conn, r io.Reader, client bool, timeout time.Duration, failed func(error, bool)) *rawConn {
+	c := &rawConn{nc: nc, r: r, client: client, timeout: timeout, failed: failed}
+	c.penFree.L = &c.mu
+	return c
+}
+
+// Read implements io.Reader for the WebSocket library.
+func (c *rawConn) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	if err != nil {
+		c.mu.Lock()
+		if c.readErr == nil {
+			c.readErr = err
+		}
+		c.mu.Unlock()
+	}
+	return n, err
+}
+
+// Write implements io.Writer for the WebSocket library, which calls it from
+// one goroutine at a time.
+func (c *rawConn) Write(p []byte) (int, error) {
+	if err := c.takePen(); err != nil {
+		return 0, err
+	}
+	n := 0
+	for n < len(p) {
+		chunk := p[n:min(len(p), n+maxPhysicalWrite)]
+		if c.controlDue() {
+			if c.scan.atBoundary() {
+				if err := c.writeControl(); err != nil {
+					c.layPen()
+					return n, err
+				}
+			}
+			ahead := c.scan
+			chunk = chunk[:ahead.advance(chunk)]
+		}
+		if err := c.push(chunk); err != nil {
+			c.layPen()
+			return n, err
+		}
+		n += len(chunk)
+		for len(chunk) > 0 {
+			chunk = chunk[c.scan.advance(chunk):]
+		}
+	}
+	c.layPen()
+	return n, nil
+}
+
+// Close implements io.Closer for the WebSocket library.
+func (c *rawConn) Close() error {
+	c.cutOff(net.ErrClosed)
+	return nil
+}
+
+// sendPing makes a ping with id as payload due. It does not block.
+func (c *rawConn) sendPing(id uint64) {
+	c.mu.Lock()
+	c.pingID = max(c.pingID, id)
+	c.pingDue = true
+	c.control()
+}
+
+// sendPong makes a pong due. It does not block. If an earlier one is still due
+// it is replaced: only the most recent ping needs an answer (RFC 6455, 5.5.3).
+func (c *rawConn) sendPong(payload []byte) {
+	c.mu.Lock()
+	c.pong = append(c.pong[:0], payload...)
+	c.pongDue = true
+	c.control()
+}
+
+// control starts a writer for the control frames that are due, unless there is
+// one, and unlocks mu.
+func (c *rawConn) control() {
+	// With the pen free, scan is nobody's, and may be read here.
+	start := !c.penTaken && c.mayControlLocked()
+	if start {
+		c.penTaken = true
+	}
+	c.mu.Unlock()
+	if start {
+		go c.layPen()
+	}
+}
+
+// mayControlLocked reports whether a control frame is due and can be written
+// now. The caller holds the pen, or nobody does.
+func (c *rawConn) mayControlLocked() bool {
+	return (c.pingDue || c.pongDue) && !c.cut && c.writeErr == nil && c.scan.atBoundary() && !c.scan.closed
+}
+
+func (c *rawConn) controlDue() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return (c.pingDue || c.pongDue) && !c.scan.closed
+}
+
+// writing reports whether somebody writes to the network.
+func (c *rawConn) writing() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.penTaken
+}
+
+// errors returns the first error of Read, and that of a write.
+func (c *rawConn) errors() (readErr, writeErr error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.readErr, c.writeErr
+}
+
+// cutOff ends the connection. The first cause is kept.
+func (c *rawConn) cutOff(cause error) {
+	c.mu.Lock()
+	if c.cut {
+		c.mu.Unlock()
+		return
+	}
+	c.cut, c.cause = true, cause
+	c.penFree.Broadcast()
+	c.mu.Unlock()
+	// tls.Conn.Close may wait seconds to send its alert. The close frame has
+	// told the peer more than that.
+	nc := c.nc
+	if t, ok := nc.(*tls.Conn); ok {
+		nc = t.NetConn()
+	}
+	_ = nc.Close()
+}
+
+// wait returns when nobody writes any more. The connection has been cut.
+func (c *rawConn) wait() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.penTaken {
+		c.penFree.Wait()
+	}
+}
+
+func (c *rawConn) takePen() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.penTaken && !c.cut {
+		c.penFree.Wait()
+	}
+	if c.cut {
+		return c.cause
+	}
+	if c.writeErr != nil {
+		return c.writeErr
+	}
+	c.penTaken = true
+	return nil
+}
+
+// layPen writes the control frames that are due, if the place allows it, and
+// gives the pen back.
+func (c *rawConn) layPen() {
+	for {
+		c.mu.Lock()
+		if !c.mayControlLocked() {
+			c.penTaken = false
+			// Writers, and wait, at most a handful.
+			c.penFree.Broadcast()
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+		_ = c.writeControl() // an error is kept in writeErr
+	}
+}
+
+// writeControl writes the control frames that are due. The caller holds the
+// pen and stands at a boundary.
+func (c *rawConn) writeControl() error {
+	var frames []byte
+	c.mu.Lock()
+	if c.pongDue {
+		frames = c.appendControl(frames, opPong, c.pong)
+	}
+	if c.pingDue {
+		frames = c.appendControl(frames, opPing, binary.BigEndian.AppendUint64(nil, c.pingID))
+	}
+	c.pongDue, c.pingDue = false, false
+	c.mu.Unlock()
+	return c.push(frames)
+}
+
+// appendControl appends a control frame to b. payload has 125 bytes at most.
+func (c *rawConn) appendControl(b []byte, opcode byte, payload []byte) []byte {
+	b = append(b, 0x80|opcode)
+	if !c.client {
+		return append(append(b, byte(len(payload))), payload...)
+	}
+	var key [4]byte
+	_, _ = rand.Read(key[:]) // never fails
+	b = append(b, 0x80|byte(len(payload)))
+	b = append(b, key[:]...)
+	for i, x := range payload {
+		b = append(b, x^key[i%4])
+	}
+	return b
+}
+
+// push writes p to the network under the WriteTimeout. The caller holds the
+// pen.
+func (c *rawConn) push(p []byte) error {
+	if c.timeout > 0 {
+		if c.timer == nil {
+			c.timer = time.AfterFunc(c.timeout, c.stalled)
+		} else {
+			c.timer.Reset(c.timeout)
+		}
+	}
+	_, err := c.nc.Write(p)
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	if err == nil {
+		return nil
+	}
+	c.mu.Lock()
+	first := c.writeErr == nil && !c.cut
+	if c.writeErr == nil {
+		c.writeErr = err
+	}
+	if c.cut {
+		err = c.cause
+	}
+	c.mu.Unlock()
+	if first {
+		c.failed(err, false)
+	}
+	return err
+}
+
+// stalled is called by timer. If the write ends at this very moment it has
+// still taken the whole WriteTimeout.
+func (c *rawConn) stalled() { c.failed(ErrStalled, true) }
