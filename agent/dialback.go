@@ -1,0 +1,231 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/dialback/dialback/transport"
+)
+
+// dial is the answer to one stream:dial: the service is opened, then a data
+// socket is dialed back, then the two are one stream.
+type dial struct {
+	// Immutable after admit.
+	r       *runner
+	control *control // where it came from; refusals go there
+	ticket  string   // never log it
+	info    StreamInfo
+	service service
+	ctx     context.Context // ends when the relay cancels the dial, or with Run
+}
+
+// answer takes a stream:dial from the control socket's reader. It does not
+// block.
+func (r *runner) answer(c *control, f transport.StreamDial) {
+	if f.Ticket == "" {
+		r.stats.framesIgnored.Add(1)
+		return
+	}
+	c.send(transport.Ack{Ticket: f.Ticket})
+	d, err := r.admit(c, f)
+	if err != nil {
+		r.refused(c, f.Ticket, StreamInfo{ID: f.Stream, Service: f.Service}, err)
+		return
+	}
+	if d == nil {
+		return // a repetition
+	}
+	go d.run()
+}
+
+// admit decides whether a dial is answered with a stream, and counts it. A
+// dial that is in flight already is neither a refusal nor a new one.
+func (r *runner) admit(c *control, f transport.StreamDial) (*dial, *refusal) {
+	if f.Kind != transport.KindTCP {
+		return nil, refuse(http.StatusBadGateway, "unsupported kind %q", f.Kind)
+	}
+	h, ok := r.cfg.Services[f.Service]
+	if !ok {
+		return nil, refuse(http.StatusNotFound, "unknown service %q", f.Service)
+	}
+	if f.Proto != h.proto() {
+		return nil, refuse(http.StatusBadGateway, "service %q speaks %s, not %q", f.Service, h.proto(), f.Proto)
+	}
+	ctx, cancel := context.WithCancelCause(r.ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	refusal := r.admitLocked(f)
+	if refusal != nil || r.dials[f.Ticket] != nil {
+		cancel(nil)
+		return nil, refusal
+	}
+	r.active++
+	r.dials[f.Ticket] = cancel
+	r.tasks.Add(1)
+	c.dials.Add(1)
+	return &dial{
+		r:       r,
+		control: c,
+		ticket:  f.Ticket,
+		info:    StreamInfo{ID: f.Stream, Service: f.Service},
+		service: r.services[f.Service],
+		ctx:     ctx,
+	}, nil
+}
+
+func (r *runner) admitLocked(f transport.StreamDial) *refusal {
+	switch {
+	case r.stopping:
+		return refuse(http.StatusServiceUnavailable, "agent stopping")
+	case f.Generation < r.generation:
+		// Invariant I1: what was sent to a retired socket must not be served,
+		// though it may arrive late.
+		return refuse(http.StatusServiceUnavailable, "dial of an earlier generation")
+	case r.active >= r.cfg.MaxStreams:
+		return refuse(http.StatusTooManyRequests, "limit of %d streams reached", r.cfg.MaxStreams)
+	}
+	return nil
+}
+
+// refused tells the relay, and whom else it concerns.
+func (r *runner) refused(c *control, ticket string, info StreamInfo, why *refusal) {
+	c.send(transport.Refuse{Ticket: ticket, Status: why.status, Reason: why.reason})
+	r.stats.refused.Add(1)
+	r.log.Debug("dial refused", "stream", info.ID, "service", info.Service, "status", why.status, "reason", why.reason)
+	if f := r.cfg.Hooks.Refused; f != nil {
+		r.events.post(func() { f(info, why.status, why.reason) })
+	}
+}
+
+// cancel ends a dial in flight: its client has left.
+func (r *runner) cancel(ticket string) {
+	r.mu.Lock()
+	cancel := r.dials[ticket]
+	r.mu.Unlock()
+	if cancel != nil {
+		cancel(ErrCanceled)
+	}
+}
+
+// run answers the dial.
+func (d *dial) run() {
+	defer d.r.tasks.Done()
+	s, end := d.connect()
+	d.control.dials.Done()
+	if s == nil {
+		return
+	}
+	if f := d.r.cfg.Hooks.StreamOpened; f != nil {
+		d.r.events.post(func() { f(d.info) })
+	}
+	end.serve(s)
+}
+
+// connect opens the service and dials back. Without success it has told whom
+// it concerns, and returns nil.
+func (d *dial) connect() (*dataSocket, endpoint) {
+	end, err := d.service.open(d.ctx, d.info)
+	if err != nil {
+		d.fail(err, asRefusal(err))
+		return nil, nil
+	}
+	conn, err := d.dialBack()
+	if err != nil {
+		end.abandon()
+		var answered *transport.HandshakeError
+		if errors.As(err, &answered) {
+			// The relay knows: it no longer waits for this ticket.
+			d.fail(err, nil)
+		} else {
+			d.fail(err, refuse(http.StatusBadGateway, "dial-back failed"))
+		}
+		return nil, nil
+	}
+	s := d.establish(conn)
+	if s == nil {
+		end.abandon()
+		conn.CloseNow()
+		return nil, nil
+	}
+	if err := conn.Write(transport.Text, transport.Encode(transport.Opened{})); err != nil {
+		end.abandon()
+		s.closeWith(transport.CloseInternal, "")
+		return nil, nil
+	}
+	return s, end
+}
+
+// dialBack opens the data socket.
+func (d *dial) dialBack() (transport.Conn, error) {
+	cfg := &d.r.cfg
+	return transport.Dial(d.ctx, d.r.url.dial(d.ticket), &transport.DialOptions{
+		Options: transport.Options{
+			ReadLimit:    -1, // a stream has no message limit
+			WriteTimeout: cfg.StallTimeout,
+			CloseTimeout: cfg.CloseTimeout,
+		},
+		Transport:        cfg.Transport,
+		HandshakeTimeout: cfg.HandshakeTimeout,
+	})
+}
+
+// establish makes the dial in flight an open stream, unless it was canceled.
+func (d *dial) establish(conn transport.Conn) *dataSocket {
+	r := d.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	cancel := r.dials[d.ticket]
+	delete(r.dials, d.ticket)
+	if d.ctx.Err() != nil || r.stopping {
+		cancel(nil)
+		r.active--
+		return nil
+	}
+	cancel(nil) // nothing uses the dial's context any more
+	s := &dataSocket{conn: conn, info: d.info, r: r}
+	r.streams[s] = struct{}{}
+	r.tasks.Add(1)
+	r.stats.streams.Add(1)
+	r.stats.opened.Add(1)
+	return s
+}
+
+// fail forgets the dial, and refuses it if the relay waits for it.
+func (d *dial) fail(err error, why *refusal) {
+	r := d.r
+	r.mu.Lock()
+	r.dials[d.ticket](nil)
+	delete(r.dials, d.ticket)
+	r.active--
+	r.mu.Unlock()
+	if context.Cause(d.ctx) == ErrCanceled || r.ctx.Err() != nil {
+		return // nobody waits
+	}
+	if why != nil {
+		r.refused(d.control, d.ticket, d.info, why)
+		if why.reason != "dial-back failed" {
+			return
+		}
+	}
+	r.stats.dialsFailed.Add(1)
+	r.log.Debug("dial-back failed", "stream", d.info.ID, "service", d.info.Service, "err", err)
+	if f := r.cfg.Hooks.DialFailed; f != nil {
+		r.events.post(func() { f(d.info, err) })
+	}
+}
+
+// awaitClosed waits for the end of a closed stream's socket, which has a bound
+// of its own, and forgets the stream.
+func (r *runner) awaitClosed(s *dataSocket) {
+	defer r.tasks.Done()
+	<-s.conn.Done()
+	r.mu.Lock()
+	delete(r.streams, s)
+	r.active--
+	r.mu.Unlock()
+	r.stats.streams.Add(-1)
+	if f := r.cfg.Hooks.StreamClosed; f != nil {
+		r.events.post(func() { f(s.info) })
+	}
+}

@@ -1,0 +1,101 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+
+	"github.com/dialback/dialback/transport"
+)
+
+var (
+	// ErrRunning is the error of a Run while another one runs.
+	ErrRunning = errors.New("agent: already running")
+	// ErrSilent ends a control socket that brought nothing for SilenceTimeout.
+	ErrSilent = errors.New("agent: relay silent")
+	// ErrOverflow ends a control socket that takes no frames.
+	ErrOverflow = errors.New("agent: control socket takes no frames")
+	// ErrStopping ends what is open when Run ends.
+	ErrStopping = errors.New("agent: stopping")
+	// ErrToken is wrapped by the error of an attempt without credentials: the
+	// Token func failed, panicked, or did not return within TokenTimeout.
+	ErrToken = errors.New("agent: no token")
+	// ErrCanceled is the cause of a stream's dial that the relay took back:
+	// its client left.
+	ErrCanceled = errors.New("agent: dial canceled")
+)
+
+// refusal is why a dial is not answered with a stream. The relay passes status
+// and reason on, so the reason names the service and no address.
+type refusal struct {
+	status int
+	reason string
+}
+
+func (r *refusal) Error() string { return r.reason }
+
+func refuse(status int, format string, args ...any) *refusal {
+	return &refusal{status: status, reason: fmt.Sprintf(format, args...)}
+}
+
+// asRefusal makes any failure to open a service a refusal.
+func asRefusal(err error) *refusal {
+	var r *refusal
+	if errors.As(err, &r) {
+		return r
+	}
+	return refuse(http.StatusBadGateway, "service failed")
+}
+
+// serviceDown is the refusal of a service that cannot be dialed.
+func serviceDown(name string, err error) *refusal {
+	if name == "" {
+		return refuse(http.StatusBadGateway, "service down: %s", dialFailure(err))
+	}
+	return refuse(http.StatusBadGateway, "service %q down: %s", name, dialFailure(err))
+}
+
+// dialFailure says why a local dial failed without saying where to.
+func dialFailure(err error) string {
+	var dns *net.DNSError
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
+		return "timed out"
+	case errors.As(err, &dns):
+		return "unknown name"
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	case errors.Is(err, os.ErrNotExist):
+		return "no such socket"
+	}
+	return "unreachable"
+}
+
+func isTimeout(err error) bool {
+	var t net.Error
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// denied reports what the relay answered instead of a control socket, as the
+// close code that means the same.
+func denied(status int) transport.CloseCode {
+	switch status {
+	case http.StatusBadRequest:
+		return transport.CloseBadRequest
+	case http.StatusUnauthorized:
+		return transport.CloseUnauthorized
+	case http.StatusForbidden:
+		return transport.CloseForbidden
+	case http.StatusTooManyRequests:
+		return transport.CloseLimit
+	case http.StatusServiceUnavailable:
+		return transport.CloseRestart
+	}
+	return transport.CloseAbnormal
+}

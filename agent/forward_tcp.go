@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/dialback/dialback/transport"
+)
+
+// TCPOptions configure ForwardTCPWith.
+type TCPOptions struct {
+	// DialContext dials the service. Nil means net.Dialer's, by TCP.
+	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// ForwardTCP is a raw service: each stream is spliced to a TCP connection of
+// its own to addr, "127.0.0.1:22". Either side may speak first, and half
+// closes are passed on. A connection that the service resets ends its stream
+// with 1011; one that ends cleanly, with 1000. A stream that ends without a
+// clean close resets the connection, so that the service takes no truncated
+// input for a whole one.
+func ForwardTCP(addr string) Handler { return ForwardTCPWith(addr, TCPOptions{}) }
+
+// ForwardTCPWith is ForwardTCP with options.
+func ForwardTCPWith(addr string, o TCPOptions) Handler {
+	if o.DialContext == nil {
+		o.DialContext = (&net.Dialer{}).DialContext
+	}
+	return &tcpHandler{addr: addr, dial: o.DialContext}
+}
+
+type tcpHandler struct {
+	addr string
+	dial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+func (h *tcpHandler) check() error {
+	if _, port, err := net.SplitHostPort(h.addr); err != nil || port == "" {
+		return fmt.Errorf("%q is not host:port", h.addr)
+	}
+	return nil
+}
+
+func (h *tcpHandler) proto() string { return transport.ProtoRaw }
+
+func (h *tcpHandler) start(e env) service {
+	return &tcpService{tcpHandler: h, timeout: e.dialTimeout, grace: e.closeTimeout}
+}
+
+type tcpService struct {
+	*tcpHandler
+	timeout time.Duration
+	grace   time.Duration
+}
+
+func (s *tcpService) stop() {}
+
+func (s *tcpService) open(ctx context.Context, info StreamInfo) (endpoint, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	conn, err := s.dial(ctx, "tcp", s.addr)
+	if err != nil {
+		return nil, serviceDown(info.Service, err)
+	}
+	return &tcpEndpoint{conn: conn, grace: s.grace}, nil
+}
+
+type tcpEndpoint struct {
+	conn  net.Conn
+	grace time.Duration
+}
+
+func (e *tcpEndpoint) abandon() { _ = e.conn.Close() }
+
+func (e *tcpEndpoint) serve(s *dataSocket) {
+	newSplice(&byteStream{dataSocket: s}, e.conn, e.grace).run()
+}

@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+
+	"github.com/dialback/dialback/transport"
+)
+
+// HTTP is an HTTP service that h answers. One stream carries many requests, one
+// after the other; the relay decides how long an idle one is kept. Full duplex
+// is enabled: h may answer before it has read the request's body. The
+// request's context ends when its client leaves, and StreamInfoFrom works on
+// it. A panic of h breaks the answer off.
+func HTTP(h http.Handler) Handler {
+	return &httpHandler{build: func(env) (http.Handler, func()) { return h, func() {} }, nilHandler: h == nil}
+}
+
+// httpHandler is a service that terminates HTTP in the agent.
+type httpHandler struct {
+	err error // what is wrong with it
+	// build makes the handler for one Run, and what ends it.
+	build      func(env) (http.Handler, func())
+	nilHandler bool
+}
+
+func (h *httpHandler) check() error {
+	if h.nilHandler {
+		return errNilHandler
+	}
+	return h.err
+}
+
+func (h *httpHandler) proto() string { return transport.ProtoHTTP }
+
+func (h *httpHandler) start(e env) service {
+	handler, closeHandler := h.build(e)
+	s := &httpService{env: e, handler: handler, closeHandler: closeHandler, streams: newAcceptQueue(0)}
+	// No timeouts: only the relay closes an idle stream, so that no request
+	// can cross with a close.
+	s.server = &http.Server{
+		Handler:     s,
+		ConnState:   s.connState,
+		BaseContext: func(net.Listener) context.Context { return e.ctx },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, streamInfoKey{}, c)
+		},
+		ErrorLog: slogLogger(e.log, slog.LevelWarn),
+	}
+	e.tasks.Add(1)
+	go s.run()
+	return s
+}
+
+// httpService is an http.Server whose connections are streams.
+type httpService struct {
+	env
+	// Immutable after start.
+	handler      http.Handler
+	closeHandler func()
+	streams      *acceptQueue
+	server       *http.Server
+}
+
+func (s *httpService) run() {
+	defer s.tasks.Done()
+	_ = s.server.Serve(s.streams) // until stop
+}
+
+func (s *httpService) open(context.Context, StreamInfo) (endpoint, error) { return s, nil }
+func (s *httpService) abandon()                                           {}
+
+// serve hands the stream to the server, which closes it.
+func (s *httpService) serve(socket *dataSocket) {
+	s.tasks.Add(1) // until connState sees its end
+	if !s.streams.push(newStream(socket)) {
+		s.tasks.Done()
+		socket.closeWith(transport.CloseGoingAway, "agent stopping")
+	}
+}
+
+func (s *httpService) connState(_ net.Conn, state http.ConnState) {
+	if state == http.StateClosed || state == http.StateHijacked {
+		s.tasks.Done()
+	}
+}
+
+func (s *httpService) stop() {
+	_ = s.server.Close()
+	s.closeHandler()
+}
+
+// ServeHTTP wraps the handler.
+func (s *httpService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// Without it net/http reads the rest of a request's body before it sends
+	// an answer, and cuts answers short.
+	_ = http.NewResponseController(w).EnableFullDuplex()
+	defer func() {
+		if p := recover(); p != nil {
+			// net/http closes the stream, but that would be a clean end.
+			if stream, ok := r.Context().Value(streamInfoKey{}).(*Stream); ok {
+				stream.CloseWith(transport.CloseInternal, "answer broken off")
+			}
+			panic(p)
+		}
+	}()
+	s.handler.ServeHTTP(w, r)
+}
