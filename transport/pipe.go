@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -11,14 +12,15 @@ import (
 // pipeSlots is how many pieces one direction of a Pipe holds, and pipePiece
 // how long a piece is, in bytes: what a socket buffer is to a WebSocket.
 const (
-	pipeSlots = 4
-	pipePiece = 16 << 10
+	pipeSlots = 64
+	pipePiece = 4 << 10
 )
 
 // Pipe returns the two ends of an in-memory connection; o, which may be nil,
 // holds for both. It keeps the contract of Conn without WebSocket or network:
 // for tests, also in synctest bubbles, and for a host in the relay's process.
-// It holds up to 64 KiB each way. BufferSize has no meaning for it.
+// It holds 64 pieces each way, of one message each and up to 4 KiB. BufferSize
+// has no meaning for it.
 func Pipe(o *Options) (Conn, Conn) {
 	opts := o.withDefaults()
 	ab, ba := make(chan piece, pipeSlots), make(chan piece, pipeSlots)
@@ -164,14 +166,14 @@ func limitReason(limit int64) string {
 }
 
 func (e *pipeEnd) Write(t MessageType, p []byte) error {
-	w, err := e.Writer(t)
-	if err != nil {
+	if _, err := e.Writer(t); err != nil {
 		return err
 	}
-	if _, err := w.Write(p); err != nil {
-		return err
+	_, err := e.writer.send(p, true)
+	if err == nil {
+		e.writer.stop()
 	}
-	return w.Close()
+	return err
 }
 
 func (e *pipeEnd) Writer(t MessageType) (io.WriteCloser, error) {
@@ -201,25 +203,37 @@ func (w *pipeWriter) Write(p []byte) (int, error) {
 	if w.kind == 0 {
 		return 0, errWriterClosed
 	}
-	n := 0
-	for n < len(p) {
-		part := p[n:min(len(p), n+pipePiece)]
-		if err := w.e.send(piece{kind: w.kind, data: append([]byte(nil), part...)}); err != nil {
-			w.stop()
-			return n, err
-		}
-		n += len(part)
-	}
-	return n, nil
+	return w.send(p, false)
 }
 
 func (w *pipeWriter) Close() error {
 	if w.kind == 0 {
 		return errWriterClosed
 	}
-	err := w.e.send(piece{kind: w.kind, last: true})
-	w.stop()
+	_, err := w.send(nil, true)
+	if err == nil {
+		w.stop()
+	}
 	return err
+}
+
+// send sends p in pieces. An error ends the message, as last does at the end
+// of p for the receiver.
+func (w *pipeWriter) send(p []byte, last bool) (int, error) {
+	n := 0
+	for n < len(p) || last {
+		part := p[n:min(len(p), n+pipePiece)]
+		next := piece{kind: w.kind, data: bytes.Clone(part), last: last && n+len(part) == len(p)}
+		if err := w.e.send(next); err != nil {
+			w.stop()
+			return n, err
+		}
+		n += len(part)
+		if next.last {
+			break
+		}
+	}
+	return n, nil
 }
 
 func (w *pipeWriter) stop() {
