@@ -1,0 +1,121 @@
+package relay
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"time"
+)
+
+// notFromHosts are headers with power over the whole origin, which is the
+// embedder's when hosts are served by path.
+var notFromHosts = []string{"Service-Worker-Allowed", "Clear-Site-Data", "Strict-Transport-Security"}
+
+// unbind frees a connection from the embedder's Read- and WriteTimeout, which
+// would cut long exchanges; StallTimeout takes their place.
+func unbind(rc *http.ResponseController) {
+	rc.SetReadDeadline(time.Time{})
+	rc.SetWriteDeadline(time.Time{})
+}
+
+// informClient passes a 1xx answer on (RFC 9110, section 15.2).
+func informClient(w http.ResponseWriter, status int, from http.Header) {
+	h := w.Header()
+	for k, vs := range from {
+		h[k] = vs
+	}
+	w.WriteHeader(status)
+	clear(h)
+}
+
+// setHeader copies a host's header to the client's answer.
+func setHeader(h http.Header, resp *http.Response) {
+	for k, vs := range endToEnd(resp.Header) {
+		h[k] = vs
+	}
+	for _, k := range notFromHosts {
+		delete(h, k)
+	}
+	if cl := resp.Header["Content-Length"]; len(cl) == 1 {
+		h["Content-Length"] = cl
+	}
+	if _, ok := h["Content-Type"]; !ok {
+		h["Content-Type"] = nil // net/http shall not guess
+	}
+	for k := range resp.Trailer {
+		h.Add("Trailer", k)
+	}
+}
+
+// answer copies a host's response to the client. From here on the status is
+// out: a failure can only cut the connection, so that nobody takes a truncated
+// answer for a whole one. That is what the panic with http.ErrAbortHandler
+// does, which net/http expects and does not log.
+func (s *Server) answer(w http.ResponseWriter, rc *http.ResponseController, r *http.Request, st *stream, out *outbound, resp *http.Response) {
+	defer out.stopUpload(rc)
+	defer resp.Body.Close()
+	setHeader(w.Header(), resp)
+	announced := len(resp.Trailer)
+	w.WriteHeader(resp.StatusCode)
+	if err := s.copyBody(w, rc, resp); err != nil {
+		resp.Body.Close()
+		out.stopUpload(rc)
+		switch {
+		case st.aborted() != nil:
+			err = st.aborted()
+		case out.upload.failed() != nil:
+			err = uploadError(out.upload.failed())
+		}
+		s.report(r.Context(), st.hub.hostID, err)
+		panic(http.ErrAbortHandler)
+	}
+	if len(resp.Trailer) > 0 {
+		rc.Flush() // with trailers the answer must be chunked
+	}
+	for k, vs := range resp.Trailer {
+		if announced == 0 || len(resp.Trailer) != announced {
+			k = http.TrailerPrefix + k
+		}
+		w.Header()[k] = vs
+	}
+}
+
+// aheadBody is a body that knows whether its next Read waits for the network.
+type aheadBody interface{ ahead() bool }
+
+// copyBody copies the body as it comes: what has arrived, be it the header
+// alone, is flushed before the next wait.
+func (s *Server) copyBody(w http.ResponseWriter, rc *http.ResponseController, resp *http.Response) error {
+	bp := spliceBufs.Get().(*[]byte)
+	defer spliceBufs.Put(bp)
+	ahead, _ := resp.Body.(aheadBody)
+	for sent := int64(0); ; {
+		if sent != resp.ContentLength && (ahead == nil || !ahead.ahead()) {
+			if err := rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+				return writeFailed(err)
+			}
+		}
+		n, err := resp.Body.Read(*bp)
+		if n > 0 {
+			rc.SetWriteDeadline(time.Now().Add(s.cfg.StallTimeout))
+			if _, werr := w.Write((*bp)[:n]); werr != nil {
+				return writeFailed(werr)
+			}
+			sent += int64(n)
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return ErrStreamClosed
+		}
+	}
+}
+
+// writeFailed names the end of a client's connection.
+func writeFailed(err error) error {
+	if errors.Is(err, http.ErrContentLength) {
+		return ErrBadAnswer
+	}
+	return errClientGone
+}

@@ -1,0 +1,256 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// AuthorizeFunc decides whether the request r may attach as, or reach, hostID.
+// It is called before anything is upgraded, once for each request, in the
+// request's goroutine; ctx is the request's.
+//
+// It takes the client's token with Credential, which also marks it as used:
+// only a used token is removed before the request goes on to the host. An
+// error that wraps ErrUnauthorized, ErrForbidden or ErrBadRequest is told to
+// the caller as such; see Deny. Any other error is an internal error (500).
+type AuthorizeFunc func(ctx context.Context, r *http.Request, hostID string) (Identity, error)
+
+// Identity is who a request comes from, as an AuthorizeFunc found.
+type Identity struct {
+	// Subject names the caller, for logs and hooks.
+	Subject string
+	// ExpiresAt ends control sockets and streams with close code 4401. Zero
+	// means never.
+	ExpiresAt time.Time
+	// Headers are set on requests toward the host; what the client sent under
+	// the same names is removed first. Clients' identities only.
+	Headers http.Header
+	// Meta is stored with a host's attachment: 1 KiB at most, a longer one is
+	// an internal error. It is never part of presence or of a log.
+	Meta []byte
+}
+
+// Denial is an error with a reason that the caller may read.
+type Denial struct {
+	Err    error  // ErrUnauthorized, ErrForbidden, ErrBadRequest or another of this package
+	Reason string // must hold no secret
+}
+
+// Deny makes a Denial, for use in an AuthorizeFunc.
+func Deny(err error, reason string) error { return &Denial{err, reason} }
+
+func (d *Denial) Error() string { return d.Err.Error() + ": " + d.Reason }
+func (d *Denial) Unwrap() error { return d.Err }
+
+// AllowAll lets everybody in: for tests and quickstarts.
+func AllowAll(context.Context, *http.Request, string) (Identity, error) { return Identity{}, nil }
+
+func refuseAll(context.Context, *http.Request, string) (Identity, error) {
+	return Identity{}, Deny(ErrForbidden, "no authorization is configured")
+}
+
+type ctxKey int
+
+const (
+	identityKey ctxKey = iota
+	credentialKey
+)
+
+// IdentityFrom returns the Identity that AuthorizeClient or AuthorizeHost gave
+// for this request; for handlers and hooks inside the embedding program.
+func IdentityFrom(ctx context.Context) (Identity, bool) {
+	id, ok := ctx.Value(identityKey).(Identity)
+	return id, ok
+}
+
+// Where a credential was found.
+const (
+	fromNowhere = iota
+	fromOwnHeader
+	fromBearer
+	fromQuery
+)
+
+const ownHeader = "Dialback-Authorization"
+
+// credential is the token of one request and whether a hook has used it.
+type credential struct {
+	token  string
+	source int
+	used   bool
+}
+
+// Credential returns the token that came with r, or an empty string, and marks
+// it as used. It is looked for in Dialback-Authorization (with or without
+// "Bearer "), then in Authorization: Bearer, then in the query as token=.
+// It is for use in an AuthorizeFunc, by the goroutine that called it.
+func Credential(r *http.Request) string {
+	c, ok := r.Context().Value(credentialKey).(*credential)
+	if !ok {
+		c = findCredential(r)
+	}
+	c.used = c.source != fromNowhere
+	return c.token
+}
+
+func findCredential(r *http.Request) *credential {
+	if v := r.Header.Get(ownHeader); v != "" {
+		if t, ok := bearer(v); ok {
+			v = t
+		}
+		return &credential{token: v, source: fromOwnHeader}
+	}
+	if t, ok := bearer(r.Header.Get("Authorization")); ok {
+		return &credential{token: t, source: fromBearer}
+	}
+	for p := range strings.SplitSeq(r.URL.RawQuery, "&") {
+		if k, v := queryParam(p); k == "token" && v != "" {
+			return &credential{token: v, source: fromQuery}
+		}
+	}
+	return &credential{}
+}
+
+// bearer parses RFC 6750's Authorization: Bearer.
+func bearer(v string) (string, bool) {
+	const scheme = "bearer "
+	if len(v) <= len(scheme) || !strings.EqualFold(v[:len(scheme)], scheme) {
+		return "", false
+	}
+	return strings.TrimSpace(v[len(scheme):]), true
+}
+
+// queryParam decodes one element of a raw query; what cannot be decoded stays.
+func queryParam(p string) (key, value string) {
+	k, v, _ := strings.Cut(p, "=")
+	if u, err := url.QueryUnescape(k); err == nil {
+		k = u
+	}
+	if u, err := url.QueryUnescape(v); err == nil {
+		v = u
+	}
+	return k, v
+}
+
+// authorize runs hook for r and returns the request to go on with: it carries
+// the identity, and the used credential is cut out of it.
+func (s *Server) authorize(hook AuthorizeFunc, r *http.Request, hostID string) (*http.Request, Identity, error) {
+	c := findCredential(r)
+	r = r.WithContext(context.WithValue(r.Context(), credentialKey, c))
+	id, err := hook(r.Context(), r, hostID)
+	if err != nil {
+		return r, id, err
+	}
+	if len(id.Meta) > maxMeta {
+		return r, id, fmt.Errorf("relay: Identity.Meta has %d bytes, more than 1 KiB", len(id.Meta))
+	}
+	if !id.ExpiresAt.IsZero() && !time.Now().Before(id.ExpiresAt) {
+		return r, id, Deny(ErrUnauthorized, "credentials expired")
+	}
+	if isWebSocket(r) && !c.used && s.foreignOrigin(r) {
+		return r, id, Deny(ErrForbidden, "a WebSocket from a foreign origin needs an explicit token")
+	}
+	r = r.WithContext(context.WithValue(r.Context(), identityKey, id))
+	if c.used {
+		r = cutCredential(r, c)
+	}
+	return r, id, nil
+}
+
+// cutCredential returns r without c. The rest of the query keeps its bytes.
+func cutCredential(r *http.Request, c *credential) *http.Request {
+	r2 := *r
+	r2.Header = r.Header.Clone()
+	switch c.source {
+	case fromOwnHeader:
+		r2.Header.Del(ownHeader)
+	case fromBearer:
+		r2.Header.Del("Authorization")
+	case fromQuery:
+		u := *r.URL
+		u.RawQuery = cutToken(u.RawQuery, c.token)
+		u.ForceQuery = false
+		r2.URL = &u
+		r2.RequestURI = ""
+	}
+	if ref := r2.Header.Get("Referer"); strings.Contains(ref, "?") {
+		base, query, _ := strings.Cut(ref, "?")
+		query, frag, hasFrag := strings.Cut(query, "#")
+		if cut := cutToken(query, c.token); cut != "" {
+			base += "?" + cut
+		}
+		if hasFrag {
+			base += "#" + frag
+		}
+		r2.Header.Set("Referer", base)
+	}
+	return &r2
+}
+
+// cutToken removes the elements token=<token> of a raw query, byte by byte.
+func cutToken(query, token string) string {
+	parts := strings.Split(query, "&")
+	kept := slices.DeleteFunc(parts, func(p string) bool {
+		k, v := queryParam(p)
+		return k == "token" && v == token
+	})
+	return strings.Join(kept, "&")
+}
+
+// cutCookies removes the named cookies from h and leaves the others' bytes.
+func cutCookies(h http.Header, names []string) {
+	if len(names) == 0 || len(h["Cookie"]) == 0 {
+		return
+	}
+	var lines []string
+	for _, line := range h["Cookie"] {
+		parts := slices.DeleteFunc(strings.Split(line, ";"), func(p string) bool {
+			name, _, _ := strings.Cut(strings.TrimSpace(p), "=")
+			return slices.Contains(names, strings.TrimSpace(name))
+		})
+		if kept := strings.TrimSpace(strings.Join(parts, ";")); kept != "" {
+			lines = append(lines, kept)
+		}
+	}
+	h["Cookie"] = lines
+	if len(lines) == 0 {
+		delete(h, "Cookie")
+	}
+}
+
+// foreignOrigin reports whether a browser sent r from a page of another origin.
+func (s *Server) foreignOrigin(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" || slices.ContainsFunc(s.cfg.AllowedOrigins, func(o string) bool { return strings.EqualFold(o, origin) }) {
+		return false
+	}
+	u, err := url.Parse(origin)
+	return err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host)
+}
+
+// isWebSocket reports whether r asks for a WebSocket (RFC 6455, section 4.1).
+func isWebSocket(r *http.Request) bool {
+	return headerHas(r.Header, "Connection", "upgrade") && headerHas(r.Header, "Upgrade", "websocket")
+}
+
+// isUpgrade reports whether r asks for any other protocol (RFC 9110, section 7.8).
+func isUpgrade(r *http.Request) bool {
+	return headerHas(r.Header, "Connection", "upgrade") && r.Header.Get("Upgrade") != ""
+}
+
+// headerHas reports whether a comma-separated header has the token.
+func headerHas(h http.Header, name, token string) bool {
+	for _, line := range h[name] {
+		for t := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.TrimSpace(t), token) {
+				return true
+			}
+		}
+	}
+	return false
+}

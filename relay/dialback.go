@@ -1,0 +1,66 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/dialback/dialback/store"
+	"github.com/dialback/dialback/transport"
+)
+
+// serveDialBack takes a host's data socket. The ticket is the credential: a bad
+// one gets a plain 404 before the upgrade.
+func (s *Server) serveDialBack(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	hostID, ticket := q.Get("hostId"), q.Get("ticket")
+	if _, ok := s.tickets.check(ticket, hostID); !ok || !isWebSocket(r) {
+		s.unknownTicket(w)
+		return
+	}
+	d := s.tickets.take(ticket)
+	if d == nil || d.isSettled() {
+		s.unknownTicket(w)
+		return
+	}
+	if err := s.stillCurrent(r.Context(), d); err != nil {
+		d.settle(outcome{err: err})
+		s.unknownTicket(w)
+		return
+	}
+	conn, err := transport.Accept(w, r, &transport.AcceptOptions{Options: transport.Options{
+		ReadLimit: -1, WriteTimeout: s.cfg.StallTimeout, CloseTimeout: s.cfg.CloseTimeout,
+	}})
+	if err != nil {
+		d.settle(outcome{err: ErrStreamClosed})
+		return
+	}
+	s.stats.dialBacks.Add(1)
+	if !d.settle(outcome{conn: conn}) {
+		conn.Close(transport.CloseUnknown, "nobody waits any more")
+	}
+}
+
+// stillCurrent compares the host's generation in the Store, read after the
+// ticket was taken, with the dial's: a check before a write is not enough.
+func (s *Server) stillCurrent(ctx context.Context, d *dial) error {
+	att, err := s.current(ctx, d.hostID)
+	switch {
+	case err == nil && att.ID == d.att.ID && att.Generation == d.att.Generation:
+		return nil
+	case err == nil:
+		return errReplaced
+	case errors.Is(err, store.ErrNotFound):
+		return errGone
+	case s.cfg.StoreOutage == ServeLocal:
+		return nil // only a host of this node was dialed: the stated weakening of I1
+	}
+	return ErrStoreUnavailable
+}
+
+func (s *Server) unknownTicket(w http.ResponseWriter) {
+	s.stats.failed("unknown_ticket")
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(http.StatusNotFound)
+	w.Write(errorBody(Failure{Code: "unknown_ticket", Message: "unknown ticket"}))
+}

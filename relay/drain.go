@@ -1,0 +1,173 @@
+package relay
+
+import (
+	"context"
+	"time"
+
+	"github.com/dialback/dialback/store"
+	"github.com/dialback/dialback/transport"
+)
+
+// phase is the life of a Server; it only moves forward.
+type phase uint8
+
+const (
+	phaseAccepting phase = iota
+	phaseNotice          // draining: no new hosts, clients are still served
+	phaseDraining        // and no new clients; dial-backs are still accepted
+	phaseClosed
+)
+
+// accepting reports, as an error, why a new control socket or a new client is
+// not taken.
+func (s *Server) accepting(client bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.phase == phaseClosed:
+		return ErrClosed
+	case s.phase == phaseDraining, s.phase == phaseNotice && !client:
+		return ErrDraining
+	}
+	return nil
+}
+
+func (s *Server) draining() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.phase != phaseAccepting
+}
+
+// advance moves to phase p; it reports false if the Server is there already.
+func (s *Server) advance(p phase) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase >= p {
+		return false
+	}
+	if s.phase == phaseAccepting {
+		close(s.shutdown)
+	}
+	s.phase = p
+	return true
+}
+
+// Shutdown drains the Server: it takes nothing new, lets the rest finish, and
+// closes. The order: health says 503 and new hosts are refused; clients are
+// still served for DrainNotice; then new clients are refused, agents are asked
+// to connect elsewhere and v2 hosts are closed with 1012, spread over
+// DrainNotice; then it waits until no stream is left, or until ctx ends, and
+// closes. It returns ctx's error if that came first; the Server is closed in
+// either case.
+//
+// http.Server.Shutdown does not wait for hijacked connections. The order for a
+// process is: readiness off, relay's Shutdown while the HTTP server still
+// accepts the dial-backs of streams that are being opened, then
+// http.Server.Shutdown.
+func (s *Server) Shutdown(ctx context.Context) error {
+	if !s.advance(phaseNotice) {
+		<-s.ctx.Done()
+		return nil
+	}
+	s.log.Info("draining")
+	s.nodes.beat() // the others see Draining
+	err := wait(ctx, s.cfg.DrainNotice)
+	if err == nil && s.advance(phaseDraining) {
+		s.askToLeave(ctx)
+		err = s.waitIdle(ctx)
+	}
+	s.Close()
+	return err
+}
+
+// askToLeave tells every host to go elsewhere, spread by jitter.
+func (s *Server) askToLeave(ctx context.Context) {
+	for _, c := range s.registry.controls() {
+		s.spawn(func() {
+			if wait(ctx, s.jitter(s.cfg.DrainNotice)) != nil {
+				return
+			}
+			if c.att.Proto >= 3 {
+				c.send(transport.Encode(transport.Drain{ReconnectAfterMs: s.jitter(time.Second).Milliseconds()}))
+				return
+			}
+			c.retire(store.ReasonGone, transport.CloseRestart, "node is draining")
+		})
+	}
+}
+
+// waitIdle waits until there is no stream and no host that may still connect
+// elsewhere first.
+func (s *Server) waitIdle(ctx context.Context) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	leave := time.Now().Add(s.cfg.DrainNotice + 2*s.cfg.ReconnectGrace)
+	for {
+		hostsLeft := len(s.registry.controls()) > 0 && time.Now().Before(leave)
+		if s.stats.streams.Load() == 0 && !hostsLeft {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// Close ends the Server at once: control sockets and streams are closed with
+// 1012, hosts are detached, and all goroutines have ended when it returns,
+// within CloseTimeout and StoreTimeout. Calls after the first do nothing.
+func (s *Server) Close() error {
+	if !s.advance(phaseClosed) {
+		<-s.ctx.Done()
+		return nil
+	}
+	for _, st := range s.registry.streams() {
+		st.abort(ErrDraining)
+	}
+	done := make(chan struct{})
+	controls := s.registry.controls()
+	go func() { // all at once: a Store that hangs costs one timeout, not one for each host
+		defer close(done)
+		sem := make(chan struct{}, 64)
+		for _, c := range controls {
+			sem <- struct{}{}
+			go func() {
+				defer func() { <-sem }()
+				c.retire(store.ReasonGone, transport.CloseRestart, "node is restarting")
+			}()
+		}
+		for range cap(sem) {
+			sem <- struct{}{}
+		}
+	}()
+	<-done
+	s.cancel(ErrClosed)
+	s.wg.Wait()
+	s.recorder.flushAll()
+	s.nodes.drop()
+	return nil
+}
+
+// jitter is a random part of d.
+func (s *Server) jitter(d time.Duration) time.Duration {
+	return time.Duration(s.rand() * float64(d))
+}
+
+// wait sleeps for d, or until ctx ends.
+func wait(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

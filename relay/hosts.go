@@ -1,0 +1,132 @@
+package relay
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/dialback/dialback/store"
+	"github.com/dialback/dialback/transport"
+)
+
+// serveHost serves a request to a host: path is what the host sees, escaped,
+// and prefix what a route cut off before it.
+func (s *Server) serveHost(w http.ResponseWriter, r *http.Request, hostID string, t Target, path, prefix string) {
+	r, id, err := s.authorize(s.cfg.AuthorizeClient, r, hostID)
+	if err != nil {
+		s.deny(w, r, hostID, err)
+		return
+	}
+	hub := s.registry.acquire(hostID)
+	defer s.registry.release(hub)
+	out := s.outbound(r, id, path, prefix)
+	if isUpgrade(r) {
+		err = s.serveUpgrade(w, r, hub, t, id, out)
+	} else {
+		err = s.serveExchange(w, r, hub, t, id, out)
+	}
+	if err != nil {
+		s.writeError(w, r, hostID, err)
+	}
+}
+
+// httpSpec asks for the socket of one exchange, in the words of the host's
+// version. A v2 host glues the path to an origin: it must begin with exactly
+// one slash, or it could lead elsewhere.
+func httpSpec(t Target, out *outbound) chooseSpec {
+	return func(att store.Attachment) (dialSpec, error) {
+		if att.Proto >= 3 {
+			return dialSpec{kind: transport.KindTCP, path: out.path, query: out.query, service: t.Service, proto: transport.ProtoHTTP}, nil
+		}
+		spec := dialSpec{kind: transport.KindHTTP, path: out.path, query: out.query}
+		switch {
+		case t.Service != "":
+			return spec, Deny(ErrHostV2, "host speaks v2, which has one service only")
+		case !strings.HasPrefix(out.path, "/") || strings.HasPrefix(out.path, "//"):
+			return spec, badRequest("the path must begin with exactly one slash")
+		case out.webSocket:
+			spec.kind = transport.KindWS
+		case out.upgrade != "":
+			return spec, Deny(ErrHostV2, "host speaks v2, which upgrades to WebSocket only")
+		case out.length != 0 && (out.method == http.MethodGet || out.method == http.MethodHead):
+			return spec, badRequest("a %s with a body cannot go to a v2 host", out.method)
+		}
+		return spec, nil
+	}
+}
+
+// serveUpgrade opens the way to the host first: a client's handshake is
+// answered only when the host is there. It returns an error if nothing has
+// been answered yet.
+func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, hub *hub, t Target, id Identity, out *outbound) error {
+	st, err := s.begin(s.ctx, hub, t, id) // the stream outlives r's context
+	if err != nil {
+		return err
+	}
+	ctx, done := openContext(st, r)
+	host, att, err := s.open(ctx, hub, st.id, httpSpec(t, out))
+	if err != nil {
+		done()
+		st.finish()
+		return err
+	}
+	st.opened(att)
+	if att.Proto < 3 {
+		done()
+		s.spliceWS(w, r, st, host)
+		return nil
+	}
+	defer done()
+	return s.upgrade(ctx, w, r, st, host, out)
+}
+
+// spliceWS joins a client's WebSocket with the data socket of a v2 host. The
+// data socket has not been read yet: the kernel holds the host's first words.
+func (s *Server) spliceWS(w http.ResponseWriter, r *http.Request, st *stream, host transport.Conn) {
+	client, err := s.acceptWS(w, r, firstSubprotocol(r))
+	if err != nil {
+		host.Close(transport.CloseInternal, "the client's handshake failed")
+		st.finish()
+		return
+	}
+	s.registry.acquire(st.hub.hostID)
+	run := func() {
+		defer s.registry.release(st.hub)
+		defer st.finish()
+		(&splice{srv: s, client: client, host: host}).run(st)
+	}
+	if !s.spawn(run) {
+		client.CloseNow()
+		host.CloseNow()
+		s.registry.release(st.hub)
+		st.finish()
+	}
+}
+
+// serveExchange serves one request and its response. It returns an error if
+// nothing has been answered yet.
+func (s *Server) serveExchange(w http.ResponseWriter, r *http.Request, hub *hub, t Target, id Identity, out *outbound) error {
+	if err := s.limitBody(out); err != nil {
+		return err
+	}
+	st, err := s.begin(r.Context(), hub, t, id)
+	if err != nil {
+		return err
+	}
+	defer st.finish()
+	rc := http.NewResponseController(w)
+	unbind(rc)
+	if r.ProtoMajor == 1 {
+		rc.EnableFullDuplex() // else net/http eats the body before the answer, and truncates answers
+	}
+	out.inform = func(status int, h http.Header) { informClient(w, status, h) }
+	resp, err := s.exchange(st.ctx, st, t, out)
+	if err != nil {
+		if aborted := st.aborted(); aborted != nil {
+			err = aborted
+		}
+		out.stopUpload(rc)
+		return err
+	}
+	s.answer(w, rc, r, st, out, resp)
+	return nil
+}

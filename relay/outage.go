@@ -1,0 +1,90 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/dialback/dialback/store"
+)
+
+// outage knows whether the Store is out. After a failed operation one prober
+// asks each second, and nobody else waits for it.
+type outage struct {
+	srv *Server
+
+	// Guarded by mu.
+	mu    sync.Mutex
+	isOut bool
+	owed  []store.Ref // sockets that ended meanwhile; at most maxOwed, the rest expire
+}
+
+const maxOwed = 10_000
+
+// observe takes the error of a call of the Store. The sentinels of the contract
+// are answers, not failures; nor is the end of a caller's own context.
+func (o *outage) observe(err error) {
+	if err == nil || errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrRetired) ||
+		errors.Is(err, store.ErrInvalid) || errors.Is(err, context.Canceled) {
+		return
+	}
+	o.mu.Lock()
+	was := o.isOut
+	o.isOut = true
+	o.mu.Unlock()
+	if !was {
+		o.srv.log.Warn("store unavailable", "error", err.Error())
+		o.srv.spawn(o.probe)
+	}
+}
+
+func (o *outage) out() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.isOut
+}
+
+// owe remembers a Detach that failed, for when the Store is back.
+func (o *outage) owe(ref store.Ref) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.owed) < maxOwed {
+		o.owed = append(o.owed, ref)
+	}
+}
+
+// probe asks until the Store answers, then makes good what it missed.
+func (o *outage) probe() {
+	for {
+		if wait(o.srv.ctx, time.Second) != nil {
+			return
+		}
+		if o.srv.nodes.beat() == nil {
+			break
+		}
+	}
+	o.mu.Lock()
+	o.isOut = false
+	owed := o.owed
+	o.owed = nil
+	o.mu.Unlock()
+	o.srv.log.Info("store is back")
+	o.srv.assertAll()
+	for _, ref := range owed {
+		ctx, cancel := o.srv.storeContext()
+		err := o.srv.cfg.Store.Detach(ctx, ref)
+		cancel()
+		if o.observe(err); err != nil {
+			o.owe(ref)
+		}
+	}
+}
+
+// assertAll has every host here confirmed by the Store, which writes again
+// what it has lost, spread over a few batches.
+func (s *Server) assertAll() {
+	for _, c := range s.registry.controls() {
+		s.pinger.add(c, 0, 0)
+	}
+}

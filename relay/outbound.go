@@ -1,0 +1,208 @@
+package relay
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/textproto"
+	"strings"
+	"sync"
+	"time"
+)
+
+// outbound is a request on its way to a host.
+type outbound struct {
+	method    string
+	path      string // escaped, as sent
+	query     string // raw, as sent
+	host      string
+	header    http.Header // end to end only
+	body      io.Reader   // nil when there is none
+	length    int64       // of body; -1 when it is not known
+	trailer   http.Header // of the client's request; complete once body has ended
+	upgrade   string      // the value of Upgrade, for requests that ask for one
+	webSocket bool
+
+	// inform passes a 1xx answer on; may be nil.
+	inform func(status int, h http.Header)
+
+	upload upload
+}
+
+// upload is the state of the goroutine that sends a request's body.
+type upload struct {
+	done chan struct{} // nil when there is no such goroutine; closed when it has ended
+
+	mu  sync.Mutex
+	err error // why the client's body could not be read
+}
+
+func (u *upload) fail(err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.err == nil {
+		u.err = err
+	}
+}
+
+func (u *upload) failed() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.err
+}
+
+// stopUpload makes sure that nobody reads the request's body any more: a
+// handler must not return before. A read that waits for a silent client is
+// woken by a deadline; such a connection cannot be used again anyway.
+func (out *outbound) stopUpload(rc *http.ResponseController) {
+	if out.upload.done == nil {
+		return
+	}
+	select {
+	case <-out.upload.done:
+		return
+	default:
+	}
+	if rc != nil {
+		rc.SetReadDeadline(time.Unix(1, 0))
+	}
+	<-out.upload.done
+}
+
+// outbound prepares r for a host: no hop-by-hop headers, the identity's headers
+// instead of the client's, X-Forwarded-* of our own, no private cookies.
+func (s *Server) outbound(r *http.Request, id Identity, path, prefix string) *outbound {
+	out := &outbound{
+		method: r.Method, path: path, query: r.URL.RawQuery, host: r.Host,
+		header: endToEnd(r.Header), length: r.ContentLength, trailer: r.Trailer,
+	}
+	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
+		out.body = r.Body
+	} else {
+		out.length = 0
+	}
+	if isUpgrade(r) {
+		out.upgrade = r.Header.Get("Upgrade")
+		out.webSocket = isWebSocket(r)
+	}
+	if headerHas(r.Header, "Te", "trailers") {
+		out.header["Te"] = []string{"trailers"}
+	}
+	h := out.header
+	delete(h, "Expect") // net/http has answered, or will when the body is read
+	if !s.cfg.TrustForwarded {
+		for k := range h {
+			if k == "Forwarded" || strings.HasPrefix(k, "X-Forwarded-") {
+				delete(h, k)
+			}
+		}
+	}
+	forward(h, r, prefix)
+	cutCookies(h, s.cfg.PrivateCookies)
+	for k, vs := range id.Headers {
+		h[textproto.CanonicalMIMEHeaderKey(k)] = vs
+	}
+	return out
+}
+
+// forward sets X-Forwarded-*, or adds to what a trusted proxy has set.
+func forward(h http.Header, r *http.Request, prefix string) {
+	if ip, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		if prior := strings.Join(h["X-Forwarded-For"], ", "); prior != "" {
+			ip = prior + ", " + ip
+		}
+		h["X-Forwarded-For"] = []string{ip}
+	}
+	set := func(k, v string) {
+		if v != "" && len(h[k]) == 0 {
+			h[k] = []string{v}
+		}
+	}
+	set("X-Forwarded-Host", r.Host)
+	proto := "http"
+	if r.TLS != nil {
+		proto = "https"
+	}
+	set("X-Forwarded-Proto", proto)
+	if prefix != "" {
+		// What a mount point cut off is part of the prefix too.
+		if i := strings.Index(r.RequestURI, prefix); i > 0 && !strings.Contains(r.RequestURI[:i], "?") {
+			prefix = r.RequestURI[:i] + prefix
+		}
+		set("X-Forwarded-Prefix", prefix)
+	}
+}
+
+// hopByHop are the headers of one hop (RFC 9110, section 7.6.1).
+var hopByHop = []string{
+	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
+	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length",
+}
+
+// endToEnd copies h without what concerns one hop only, the framing included.
+func endToEnd(h http.Header) http.Header {
+	c := make(http.Header, len(h)+4)
+	for k, vs := range h {
+		c[k] = vs
+	}
+	for _, line := range h["Connection"] {
+		for _, name := range splitList(line) {
+			delete(c, textproto.CanonicalMIMEHeaderKey(name))
+		}
+	}
+	for _, k := range hopByHop {
+		delete(c, k)
+	}
+	return c
+}
+
+// splitList splits a comma-separated header.
+func splitList(line string) []string {
+	var list []string
+	for t := range strings.SplitSeq(line, ",") {
+		if t = strings.TrimSpace(t); t != "" {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// limitBody applies MaxBody: a body that says that it is larger is refused
+// before it is read, another one when it turns out to be.
+func (s *Server) limitBody(out *outbound) error {
+	limit := s.cfg.MaxBody
+	if limit == 0 || out.body == nil {
+		return nil
+	}
+	if out.length > limit {
+		return ErrBodyTooLarge
+	}
+	out.body = &limitedBody{out.body, limit}
+	return nil
+}
+
+type limitedBody struct {
+	r    io.Reader
+	left int64
+}
+
+func (b *limitedBody) Read(p []byte) (int, error) {
+	if int64(len(p)) > b.left+1 {
+		p = p[:b.left+1]
+	}
+	n, err := b.r.Read(p)
+	if int64(n) > b.left {
+		return 0, ErrBodyTooLarge
+	}
+	b.left -= int64(n)
+	return n, err
+}
+
+// uploadError is the typed error for a body that could not be read.
+func uploadError(err error) error {
+	if errors.Is(err, ErrBodyTooLarge) {
+		return ErrBodyTooLarge
+	}
+	return errClientGone
+}

@@ -1,0 +1,52 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/dialback/dialback/store"
+	"github.com/dialback/dialback/transport"
+)
+
+// Revoke ends a host's control socket and all its streams with close code
+// 4403, and marks the socket retired in the Store first. reason is for the log
+// and for the host. The host can attach again only if AuthorizeHost lets it.
+//
+// It fails with ErrStoreUnavailable if the mark could not be written; what is
+// on this node has ended all the same.
+func (s *Server) Revoke(ctx context.Context, hostID, reason string) error {
+	if err := checkHostID(hostID); err != nil {
+		return err
+	}
+	s.log.Info("revoke", slog.String("host", hostID), slog.String("reason", reason))
+	err := s.revokeInStore(ctx, hostID)
+	if hub := s.registry.peek(hostID); hub != nil {
+		defer s.registry.release(hub)
+		if c, _, _ := hub.look(); c != nil {
+			c.retire(store.ReasonRevoked, transport.CloseForbidden, transport.CutReason("revoked: "+reason))
+		}
+		for _, st := range hub.liveStreams() {
+			st.abort(ErrRevoked)
+		}
+	}
+	return err
+}
+
+// revokeInStore retires the host's current attachment, wherever its socket is.
+func (s *Server) revokeInStore(ctx context.Context, hostID string) error {
+	att, err := s.current(ctx, hostID)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err == nil {
+		rctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+		err = s.cfg.Store.Retire(rctx, att.Ref(), store.ReasonRevoked)
+		cancel()
+		s.outage.observe(err)
+	}
+	if err != nil {
+		return ErrStoreUnavailable
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package relay
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/time/rate"
+)
+
+// Server relays: it is an http.Handler that takes hosts' control sockets and
+// dial-backs and serves clients, and it offers the same to the embedding
+// program with Dial and RoundTripper. It owns no listener, no signal handler
+// and no global. All methods may be called concurrently.
+//
+// A Server must be ended with Shutdown or Close, which http.Server's own
+// Shutdown does not do: it does not know hijacked connections.
+type Server struct {
+	// Immutable after New.
+	cfg         Config
+	log         *slog.Logger
+	nodeID      string
+	incarnation string
+	startedAt   time.Time
+	ctx         context.Context // ends with Close
+	cancel      context.CancelCauseFunc
+	limiter     *rate.Limiter // nil: no AcceptRate
+
+	registry registry
+	tickets  tickets
+	pinger   pinger
+	recorder recorder
+	outage   outage
+	nodes    nodeTable
+	stats    counters
+
+	// Guarded by mu.
+	mu       sync.Mutex
+	phase    phase
+	wg       sync.WaitGroup // spawned goroutines; Add only while mu is held and not closed
+	shutdown chan struct{}  // closed when Shutdown has begun
+}
+
+var _ http.Handler = (*Server)(nil)
+
+// New makes a Server from cfg. It registers the node in the Store, which may
+// fail without harm: the Server goes on trying.
+func New(cfg Config) (*Server, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, log: cfg.Logger, nodeID: cfg.Node.ID, incarnation: uuid.NewString(), startedAt: time.Now(), shutdown: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	s.registry.hubs = make(map[string]*hub)
+	s.tickets = tickets{nodeID: s.nodeID, key: cfg.Node.Key, pending: make(map[string]*dial)}
+	s.pinger.srv, s.recorder.srv, s.outage.srv, s.nodes.srv = s, s, s, s
+	if cfg.AcceptRate > 0 {
+		s.limiter = rate.NewLimiter(rate.Limit(cfg.AcceptRate), max(1, int(cfg.AcceptRate)))
+	}
+	s.nodes.beat()
+	s.spawn(s.nodes.run)
+	return s, nil
+}
+
+// spawn runs f in a goroutine that Close waits for; it reports false, and does
+// nothing, once the Server is closed.
+func (s *Server) spawn(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase == phaseClosed {
+		return false
+	}
+	s.wg.Go(f)
+	return true
+}
+
+// storeContext bounds a call of the Store that no request waits for.
+func (s *Server) storeContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), s.cfg.StoreTimeout)
+}
+
+// linger remembers for ReconnectGrace that the host of h has just left.
+func (s *Server) linger(h *hub) {
+	if s.cfg.ReconnectGrace <= 0 {
+		return
+	}
+	s.registry.acquire(h.hostID)
+	time.AfterFunc(s.cfg.ReconnectGrace, func() { s.registry.release(h) })
+}
+
+// admitHost checks, before the upgrade, whether one more control socket may
+// come, and counts it.
+func (s *Server) admitHost() error {
+	if err := s.accepting(false); err != nil {
+		return err
+	}
+	if s.outage.out() {
+		return ErrStoreUnavailable
+	}
+	if s.limiter != nil && !s.limiter.Allow() {
+		return Deny(ErrNodeLimit, "too many control sockets at once")
+	}
+	if n := s.stats.hosts.Add(1); s.cfg.MaxHosts > 0 && n > int64(s.cfg.MaxHosts) {
+		s.stats.hosts.Add(-1)
+		return ErrNodeLimit
+	}
+	return nil
+}

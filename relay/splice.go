@@ -1,0 +1,205 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/dialback/dialback/transport"
+)
+
+// spliceChunk is how much of a message is held at a time.
+const spliceChunk = 32 << 10
+
+var spliceBufs = sync.Pool{New: func() any { b := make([]byte, spliceChunk); return &b }}
+
+// splice copies messages both ways between a client and a host until both
+// sockets have ended. Each side's close code and reason reach the other.
+type splice struct {
+	srv    *Server
+	client transport.Conn
+	host   transport.Conn
+	// bytes: binary messages are bytes, and the only text is stream:eof.
+	bytes bool
+}
+
+// run copies until the splice is over, or ends it when st is aborted.
+func (sp *splice) run(st *stream) {
+	stop := context.AfterFunc(st.ctx, func() {
+		if err := st.aborted(); err != nil {
+			f := Describe(err)
+			sp.client.Close(f.Close, f.Message)
+			sp.host.Close(f.Close, f.Message)
+		}
+	})
+	defer stop()
+	var wg sync.WaitGroup
+	wg.Go(sp.copyToHost)
+	wg.Go(func() { sp.keepalive(sp.client, sp.host) })
+	wg.Go(func() { sp.keepalive(sp.host, sp.client) })
+	sp.copyToClient()
+	wg.Wait()
+}
+
+func (sp *splice) copyToHost() {
+	err := copyMessages(sp.host, sp.client, sp.bytes)
+	if errors.Is(err, errNotBytes) {
+		sp.client.Close(transport.CloseUnsupported, errNotBytes.Error())
+		sp.host.Close(transport.CloseInternal, "the client broke the protocol")
+		return
+	}
+	code, reason := passOn(err, transport.CloseInternal, "the client's connection was lost")
+	sp.host.Close(code, reason)
+}
+
+func (sp *splice) copyToClient() {
+	err := copyMessages(sp.client, sp.host, sp.bytes)
+	if errors.Is(err, errNotBytes) {
+		sp.host.Close(transport.CloseUnsupported, errNotBytes.Error())
+		sp.client.Close(transport.CloseDataAbnormal, "the host broke the protocol")
+		return
+	}
+	code, reason := passOn(err, transport.CloseDataAbnormal, "the host's data socket was lost")
+	sp.client.Close(code, reason)
+}
+
+// passOn is what the other side is told when one side ended with err: the same
+// code and reason, or the given ones for an abnormal end. 1000 only ever stands
+// for a clean end.
+func passOn(err error, abnormal transport.CloseCode, reason string) (transport.CloseCode, string) {
+	var ce *transport.CloseError
+	if errors.As(err, &ce) && ce.Remote && (ce.Code.Sendable() || ce.Code == transport.CloseNoStatus) {
+		return ce.Code, ce.Reason
+	}
+	return abnormal, reason
+}
+
+var errNotBytes = errors.New("only binary messages and stream:eof on a byte stream")
+
+// copyMessages copies messages from src to dst, type and boundaries kept, until
+// reading src fails; that is the error it returns. When a write fails, dst is
+// over, and its own reader tells src why.
+func copyMessages(dst, src transport.Conn, bytes bool) error {
+	for {
+		t, r, err := src.Reader()
+		if err != nil {
+			return err
+		}
+		if bytes && t == transport.Text {
+			err = copyEOF(dst, r)
+		} else {
+			err = copyMessage(dst, t, r)
+		}
+		var we *writeError
+		if errors.As(err, &we) {
+			// Nobody takes bytes any more. dst's reader ends src.
+			<-dst.Done()
+			return we.err
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// writeError marks an error of the side that is written to.
+type writeError struct{ err error }
+
+func (e *writeError) Error() string { return e.err.Error() }
+
+// copyMessage copies one message: whole if it fits a chunk, else in fragments.
+func copyMessage(dst transport.Conn, t transport.MessageType, r io.Reader) error {
+	bp := spliceBufs.Get().(*[]byte)
+	defer spliceBufs.Put(bp)
+	buf := *bp
+	n, err := readFull(r, buf)
+	if err == io.EOF {
+		if err := dst.Write(t, buf[:n]); err != nil {
+			return &writeError{err}
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	w, err := dst.Writer(t)
+	if err != nil {
+		return &writeError{err}
+	}
+	for {
+		if n > 0 {
+			if _, werr := w.Write(buf[:n]); werr != nil {
+				return &writeError{werr}
+			}
+		}
+		if err == io.EOF {
+			if err := w.Close(); err != nil {
+				return &writeError{err}
+			}
+			return nil
+		}
+		if err != nil {
+			return err // the message stays unfinished: the connection ends
+		}
+		n, err = readFull(r, buf)
+	}
+}
+
+// readFull fills buf. io.EOF says that the message ends with these n bytes.
+func readFull(r io.Reader, buf []byte) (n int, err error) {
+	for n < len(buf) && err == nil {
+		var m int
+		m, err = r.Read(buf[n:])
+		n += m
+	}
+	return n, err
+}
+
+// copyEOF passes a half close on; any other text has no place here.
+func copyEOF(dst transport.Conn, r io.Reader) error {
+	p, err := readAll(io.LimitReader(r, transport.MaxControlFrame), nil)
+	if err != nil {
+		return err
+	}
+	if f, err := transport.Decode(p); err != nil || f != (transport.EOF{}) {
+		return errNotBytes
+	}
+	if err := dst.Write(transport.Text, transport.Encode(transport.EOF{})); err != nil {
+		return &writeError{err}
+	}
+	return nil
+}
+
+// keepalive pings conn so that idle NAT mappings and load balancers keep it.
+// A connection that misses three pongs in a row is cut, but not while bytes
+// wait on either side: who is blocked in a write does not read, and cannot pong.
+func (sp *splice) keepalive(conn, other transport.Conn) {
+	keepalive(conn, sp.srv.cfg.DataPing, func() bool { return conn.Writing() || other.Writing() })
+}
+
+func keepalive(conn transport.Conn, interval time.Duration, waiting func() bool) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	missed := 0
+	for {
+		select {
+		case <-conn.Done():
+			return
+		case <-tick.C:
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), interval)
+		err := conn.Ping(ctx)
+		cancel()
+		switch {
+		case err == nil, waiting():
+			missed = 0
+		case errors.Is(err, context.DeadlineExceeded):
+			if missed++; missed == 3 {
+				conn.CloseNow()
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package relay
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/dialback/dialback/transport"
+)
+
+// upgrade passes an upgrade on to an agent and, on 101, copies bytes both ways
+// without looking at them. Any other answer is an ordinary response. It returns
+// an error if nothing has been answered yet.
+func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Request, st *stream, host transport.Conn, out *outbound) error {
+	rc := http.NewResponseController(w)
+	unbind(rc)
+	out.inform = func(status int, h http.Header) { informClient(w, status, h) }
+	resp, err := s.exchangeHTTP(ctx, host, out)
+	if err != nil {
+		defer st.finish()
+		if aborted := st.aborted(); aborted != nil {
+			err = aborted
+		}
+		return err
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		defer st.finish()
+		s.answer(w, rc, r, st, out, resp)
+		return nil
+	}
+	h := w.Header()
+	setHeader(h, resp)
+	h["Connection"] = []string{"Upgrade"}
+	h["Upgrade"] = resp.Header["Upgrade"]
+	delete(h, "Content-Length")
+	if h["Content-Type"] == nil {
+		delete(h, "Content-Type")
+	}
+	w.WriteHeader(http.StatusSwitchingProtocols)
+	client, brw, err := rc.Hijack()
+	if err != nil {
+		resp.Body.Close()
+		st.finish()
+		return nil
+	}
+	client.SetDeadline(time.Time{})
+	early, _ := brw.Reader.Peek(brw.Reader.Buffered())
+	u := &upgraded{srv: s, client: client, early: early, host: resp.Body.(*upgradedBody)}
+	u.host.stop() // ctx ends with the handler
+	s.registry.acquire(st.hub.hostID)
+	run := func() {
+		defer s.registry.release(st.hub)
+		defer st.finish()
+		u.run(st)
+	}
+	if brw.Writer.Flush() != nil || !s.spawn(run) {
+		client.Close()
+		resp.Body.Close()
+		st.finish()
+		s.registry.release(st.hub)
+	}
+	return nil
+}
+
+// upgraded is a client's connection after a 101, joined with its host's.
+type upgraded struct {
+	srv    *Server
+	client duplexConn
+	early  []byte // what the client sent together with its request
+	host   *upgradedBody
+}
+
+// duplexConn is what is needed of a hijacked connection.
+type duplexConn interface {
+	io.ReadWriteCloser
+	SetWriteDeadline(time.Time) error
+}
+
+// run copies until both directions have ended, or st is aborted.
+func (u *upgraded) run(st *stream) {
+	stop := context.AfterFunc(st.ctx, func() {
+		if st.aborted() != nil {
+			u.client.Close()
+			u.host.Close()
+		}
+	})
+	defer stop()
+	var wg sync.WaitGroup
+	wg.Go(u.copyToHost)
+	u.copyToClient()
+	wg.Wait()
+	u.host.Close()
+	u.client.Close()
+}
+
+// copyToHost ends with a half close: the other direction goes on.
+func (u *upgraded) copyToHost() {
+	if len(u.early) > 0 {
+		if _, err := u.host.Write(u.early); err != nil {
+			return
+		}
+		u.early = nil
+	}
+	if copyBytes(u.host, u.client) != nil {
+		u.host.Close() // the client's connection was lost: so is the host's
+		return
+	}
+	u.host.CloseWrite()
+}
+
+func (u *upgraded) copyToClient() {
+	err := copyBytes(&stallWriter{u.client, u.srv.cfg.StallTimeout}, u.host)
+	if cw, ok := u.client.(interface{ CloseWrite() error }); ok && err == nil {
+		cw.CloseWrite()
+		return
+	}
+	u.client.Close()
+}
+
+// stallWriter bounds each write.
+type stallWriter struct {
+	duplexConn
+	limit time.Duration
+}
+
+func (w *stallWriter) Write(p []byte) (int, error) {
+	w.SetWriteDeadline(time.Now().Add(w.limit))
+	return w.duplexConn.Write(p)
+}
+
+// copyBytes copies through a pooled buffer until src ends; nil is a clean end.
+func copyBytes(dst io.Writer, src io.Reader) error {
+	bp := spliceBufs.Get().(*[]byte)
+	defer spliceBufs.Put(bp)
+	for {
+		n, err := src.Read(*bp)
+		if n > 0 {
+			if _, werr := dst.Write((*bp)[:n]); werr != nil {
+				return werr
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
