@@ -24,7 +24,7 @@ func testRunServesAStream(t *testing.T) {
 	if q := c.query; q.Get("hostId") != "host-1" || q.Get("proto") != "3" || q.Get("seq") != "1" || len(q.Get("instance")) != 36 {
 		t.Errorf("query of the control socket is %v", q)
 	}
-	c.dial(transport.StreamDial{Ticket: "t1", Generation: 7})
+	c.dial(transport.StreamDial{Ticket: "t1"})
 	s := r.stream()
 	if q := s.query; q.Get("hostId") != "host-1" || q.Get("ticket") != "t1" || len(q) != 2 {
 		t.Errorf("query of the data socket is %v", q)
@@ -35,7 +35,7 @@ func testRunServesAStream(t *testing.T) {
 	s.wantMessage("EOF")
 	s.wantEnd(transport.CloseNormal, "")
 
-	c.dial(transport.StreamDial{Ticket: "t2", Generation: 7})
+	c.dial(transport.StreamDial{Ticket: "t2"})
 	s = r.stream()
 	if err := a.stop(); !errors.Is(err, context.Canceled) {
 		t.Errorf("Run returned %v, want the error of its context", err)

@@ -22,8 +22,9 @@ type control struct {
 	// Immutable after startControl.
 	r    *runner
 	conn transport.Conn
-	// sendq carries frames to sendLoop. Sent to without blocking, by any
-	// goroutine; never closed.
+	seq  uint64 // grows from socket to socket of this agent
+	// sendq carries frames to sendLoop, and at last a nil to close the socket
+	// with 1000. Sent to without blocking, by any goroutine; never closed.
 	sendq chan []byte
 	// drain carries the delay of a drain frame from run to the reconnect
 	// loop. Room for one, so that run never waits; never closed.
@@ -48,10 +49,11 @@ type control struct {
 }
 
 // startControl serves conn until it ends.
-func startControl(r *runner, conn transport.Conn, predecessors []*control) *control {
+func startControl(r *runner, conn transport.Conn, seq uint64, predecessors []*control) *control {
 	c := &control{
 		r:            r,
 		conn:         conn,
+		seq:          seq,
 		sendq:        make(chan []byte, sendQueueSize),
 		drain:        make(chan time.Duration, 1),
 		done:         make(chan struct{}),
@@ -119,7 +121,7 @@ func (c *control) handle(f transport.Frame) {
 	case transport.Pong:
 		c.confirm(transport.Hello{})
 	case transport.Hello:
-		c.r.raise(f.Generation)
+		c.r.greeted(c, f.Generation)
 		c.confirm(f)
 	case transport.Drain:
 		ms := min(max(f.ReconnectAfterMs, 0), maxDrainDelay.Milliseconds())
@@ -164,7 +166,17 @@ func (c *control) takePredecessors() []*control {
 func (c *control) retire() {
 	defer c.r.tasks.Done()
 	c.dials.Wait()
-	c.conn.Close(transport.CloseNormal, "")
+	c.queue(nil)
+}
+
+// ended reports whether the socket takes and brings nothing more.
+func (c *control) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // stop closes the socket because Run ends.
@@ -176,9 +188,11 @@ func (c *control) stop() {
 }
 
 // send queues a frame. A socket whose queue is full takes nothing any more.
-func (c *control) send(f transport.Frame) {
+func (c *control) send(f transport.Frame) { c.queue(transport.Encode(f)) }
+
+func (c *control) queue(p []byte) {
 	select {
-	case c.sendq <- transport.Encode(f):
+	case c.sendq <- p:
 	default:
 		c.giveUp(ErrOverflow)
 	}
@@ -208,6 +222,10 @@ func (c *control) sendLoop() {
 		case <-c.done:
 			return
 		case p := <-c.sendq:
+			if p == nil {
+				c.conn.Close(transport.CloseNormal, "")
+				return
+			}
 			if err := c.conn.Write(transport.Text, p); err != nil {
 				c.giveUp(err)
 				return

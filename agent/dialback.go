@@ -78,10 +78,10 @@ func (r *runner) admitLocked(f transport.StreamDial) *refusal {
 	switch {
 	case r.stopping:
 		return refuse(http.StatusServiceUnavailable, "agent stopping")
-	case f.Generation < r.generation:
+	case f.Generation != r.generation:
 		// Invariant I1: what was sent to a retired socket must not be served,
 		// though it may arrive late.
-		return refuse(http.StatusServiceUnavailable, "dial of an earlier generation")
+		return refuse(http.StatusServiceUnavailable, "dial of another generation")
 	case r.active >= r.cfg.MaxStreams:
 		return refuse(http.StatusTooManyRequests, "limit of %d streams reached", r.cfg.MaxStreams)
 	}
@@ -104,7 +104,7 @@ func (r *runner) cancel(ticket string) {
 	cancel := r.dials[ticket]
 	r.mu.Unlock()
 	if cancel != nil {
-		cancel(ErrCanceled)
+		cancel(errCanceled)
 	}
 }
 
@@ -199,7 +199,7 @@ func (d *dial) fail(err error, why *refusal) {
 	delete(r.dials, d.ticket)
 	r.active--
 	r.mu.Unlock()
-	if context.Cause(d.ctx) == ErrCanceled || r.ctx.Err() != nil {
+	if context.Cause(d.ctx) == errCanceled || r.ctx.Err() != nil {
 		return // nobody waits
 	}
 	if why != nil {

@@ -19,15 +19,14 @@ var (
 	ErrSilent = errors.New("agent: relay silent")
 	// ErrOverflow ends a control socket that takes no frames.
 	ErrOverflow = errors.New("agent: control socket takes no frames")
-	// ErrStopping ends what is open when Run ends.
-	ErrStopping = errors.New("agent: stopping")
 	// ErrToken is wrapped by the error of an attempt without credentials: the
 	// Token func failed, panicked, or did not return within TokenTimeout.
 	ErrToken = errors.New("agent: no token")
-	// ErrCanceled is the cause of a stream's dial that the relay took back:
-	// its client left.
-	ErrCanceled = errors.New("agent: dial canceled")
 )
+
+// errCanceled is the cause of a dial's context when the relay has taken the
+// dial back: its client left.
+var errCanceled = errors.New("agent: dial canceled")
 
 // refusal is why a dial is not answered with a stream. The relay passes status
 // and reason on, so the reason names the service and no address.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,12 +25,13 @@ type fakeRelay struct {
 	controls chan *fakeControl // each control socket, as it is accepted
 	dialed   chan *fakeStream  // each data socket, as it is accepted
 
-	// refuse, if set, may answer a handshake instead of the relay.
-	refuse func(w http.ResponseWriter, r *http.Request) bool
+	// pongs answers pings of sockets that had their hello; else nobody does.
+	pongs bool
 
 	mu     sync.Mutex
 	client []*memnet.Conn // the agent's ends, in order
 	open   []transport.Conn
+	refuse func(w http.ResponseWriter, r *http.Request) bool
 }
 
 const relayURL = "ws://relay:80/some/prefix"
@@ -64,8 +66,18 @@ func newFakeRelay(t *testing.T) *fakeRelay {
 	return r
 }
 
+// refuseWith lets f answer handshakes instead of the relay, if it wants to.
+func (r *fakeRelay) refuseWith(f func(w http.ResponseWriter, r *http.Request) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refuse = f
+}
+
 func (r *fakeRelay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	if r.refuse != nil && r.refuse(w, req) {
+	r.mu.Lock()
+	refuse := r.refuse
+	r.mu.Unlock()
+	if refuse != nil && refuse(w, req) {
 		return
 	}
 	switch req.URL.Path {
@@ -94,11 +106,16 @@ func (r *fakeRelay) accept(w http.ResponseWriter, req *http.Request) transport.C
 	return conn
 }
 
-// lastClient is the agent's end of the connection that was dialed last.
-func (r *fakeRelay) lastClient() *memnet.Conn {
+// freeze makes the newest connection a blackhole in which bytes of the agent
+// wait already, so many that further writes block.
+func (r *fakeRelay) freeze() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.client[len(r.client)-1]
+	end := r.client[len(r.client)-1]
+	r.mu.Unlock()
+	end.Freeze()
+	_ = end.SetWriteDeadline(time.Now().Add(time.Nanosecond))
+	_, _ = end.Write(make([]byte, 1<<20))
+	_ = end.SetWriteDeadline(time.Time{})
 }
 
 // transport dials over the network of the relay.
@@ -127,7 +144,7 @@ func echo(_ context.Context, s *agent.Stream) {
 func (r *fakeRelay) next(generation uint64) *fakeControl {
 	r.t.Helper()
 	c := r.bare()
-	c.send(transport.Hello{Node: "n", Generation: generation})
+	c.hello(generation)
 	return c
 }
 
@@ -173,13 +190,15 @@ func receive[T any](t *testing.T, c <-chan T, what string) T {
 // fakeControl is the relay's end of a control socket.
 type fakeControl struct {
 	transport.Conn
-	relay  *fakeRelay
-	query  url.Values
-	header http.Header
-	at     time.Time            // when it was accepted
-	frames chan transport.Frame // what the agent sends; pings are answered by nobody
-	done   chan struct{}        // closed when the socket has ended, with err
-	err    error
+	relay      *fakeRelay
+	query      url.Values
+	header     http.Header
+	generation uint64               // of its hello
+	current    atomic.Bool          // had its hello
+	at         time.Time            // when it was accepted
+	frames     chan transport.Frame // what the agent sends
+	done       chan struct{}        // closed when the socket has ended, with err
+	err        error
 }
 
 func (c *fakeControl) read() {
@@ -199,8 +218,19 @@ func (c *fakeControl) read() {
 			c.relay.t.Errorf("the agent sent %q", p)
 			continue
 		}
+		if _, ping := f.(transport.Ping); ping && c.relay.pongs && c.current.Load() {
+			_ = c.Write(transport.Text, transport.Encode(transport.Pong{}))
+		}
 		c.frames <- f
 	}
+}
+
+// hello makes the socket the host's current one.
+func (c *fakeControl) hello(generation uint64) {
+	c.relay.t.Helper()
+	c.generation = generation
+	c.send(transport.Hello{Node: "n", Generation: generation})
+	c.current.Store(true)
 }
 
 func (c *fakeControl) send(f transport.Frame) {
@@ -215,9 +245,10 @@ func (c *fakeControl) text(s string) {
 	}
 }
 
-// dial sends a stream:dial and expects its ack.
+// dial sends a stream:dial of this socket's generation and expects its ack.
 func (c *fakeControl) dial(d transport.StreamDial) {
 	c.relay.t.Helper()
+	d.Generation = c.generation
 	c.send(withDefaults(d))
 	c.want(transport.Ack{Ticket: d.Ticket})
 }

@@ -28,7 +28,8 @@ type runner struct {
 	// Guarded by mu. Never held across I/O.
 	mu         sync.Mutex
 	stopping   bool
-	generation uint64                             // of the newest hello
+	newest     uint64                             // seq of the newest control socket that got a hello
+	generation uint64                             // of that hello
 	active     int                                // dials in flight and open streams
 	dials      map[string]context.CancelCauseFunc // in flight, by ticket
 	streams    map[*dataSocket]struct{}           // until they are over
@@ -73,7 +74,7 @@ func (r *runner) run() {
 			c.stop()
 			return
 		case delay := <-c.drain:
-			old = append(c.takePredecessors(), c)
+			old = append(stillOpen(c.takePredecessors()), c)
 			r.log.Info("relay drains", "reconnect_after", delay)
 			if r.sleep(delay, c.done) {
 				continue
@@ -88,6 +89,18 @@ func (r *runner) run() {
 	for _, c := range old {
 		c.stop()
 	}
+}
+
+// stillOpen forgets the sockets that the relay has closed meanwhile, and closes
+// the oldest ones if it keeps too many draining.
+func stillOpen(old []*control) []*control {
+	const most = 3
+	old = slices.DeleteFunc(old, (*control).ended)
+	for len(old) > most {
+		old[0].giveUp(ErrOverflow)
+		old = old[1:]
+	}
+	return old
 }
 
 // connect makes one attempt. Every part of it is bounded.
@@ -115,7 +128,7 @@ func (r *runner) connect(predecessors []*control) (*control, error) {
 	if err != nil {
 		return nil, err
 	}
-	return startControl(r, conn, predecessors), nil
+	return startControl(r, conn, r.seq, predecessors), nil
 }
 
 // plan decides the delay after the end of an attempt, and reports it.
@@ -174,11 +187,14 @@ func (r *runner) offline(err error) {
 	}
 }
 
-// raise makes g the newest generation, if it is.
-func (r *runner) raise(g uint64) {
+// greeted notes the generation of a hello. That of the newest socket counts,
+// not the highest: it is the relay that orders generations.
+func (r *runner) greeted(c *control, generation uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.generation = max(r.generation, g)
+	if c.seq >= r.newest {
+		r.newest, r.generation = c.seq, generation
+	}
 }
 
 // stop ends all that is open and waits for it, but no longer than StopTimeout.

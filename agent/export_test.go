@@ -1,0 +1,19 @@
+package agent
+
+import "time"
+
+// Backoff is the reconnect logic of a Config without jitter.
+type Backoff struct{ b *backoff }
+
+func NewBackoff(cfg Config, rand func() float64) (*Backoff, error) {
+	cfg.Rand = rand
+	cfg, err := cfg.withDefaults()
+	return &Backoff{newBackoff(&cfg)}, err
+}
+
+func (b *Backoff) Next(now time.Time, err error, lasted time.Duration) (time.Duration, bool) {
+	return b.b.next(now, err, lasted)
+}
+
+// KeepAliveTimeout is exported for its table.
+var KeepAliveTimeout = keepAliveTimeout
