@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/dialback/dialback/store"
 	"github.com/dialback/dialback/store/memory"
+	"github.com/dialback/dialback/store/storetest"
 )
 
 func attachment(host, id string) store.Attachment {
@@ -108,4 +110,43 @@ func TestStore_IdleHostIsSmall(t *testing.T) {
 	}
 	runtime.KeepAlive(s)
 	runtime.KeepAlive(ids)
+}
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, storetest.Config{Bubble: true, Open: func(t *testing.T) storetest.Fixture {
+		s := memory.New()
+		return storetest.Fixture{A: s, B: s, Advance: time.Sleep, Tick: time.Second, Fast: true}
+	}})
+}
+
+func BenchmarkStore(b *testing.B) {
+	storetest.RunBenchmarks(b, func(*testing.B) store.Store { return memory.New() })
+}
+
+// A ttl too long to add to the clock is for ever, not in the past.
+func TestStore_LongestTTL(t *testing.T) { synctest.Test(t, testStoreLongestTTL) }
+func testStoreLongestTTL(t *testing.T) {
+	s := memory.New()
+	time.Sleep(time.Hour)
+	if _, err := s.Claim(t.Context(), attachment("h", "a"), math.MaxInt64); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(1000 * time.Hour)
+	if got, want := s.Stats(), (memory.Stats{Hosts: 1}); got != want {
+		t.Errorf("Stats = %+v, want %+v", got, want)
+	}
+}
+
+// Stats of a Store that was closed are zero.
+func TestStore_CloseForgets(t *testing.T) {
+	s := memory.New()
+	if _, err := s.Claim(t.Context(), attachment("h", "a"), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Stats(); got != (memory.Stats{}) {
+		t.Errorf("Stats after Close = %+v, want zeros", got)
+	}
 }
