@@ -150,3 +150,51 @@ func TestStore_CloseForgets(t *testing.T) {
 		t.Errorf("Stats after Close = %+v, want zeros", got)
 	}
 }
+
+// What a day has made void counts for nothing, swept already or not.
+func TestStore_VoidBeforeItIsSwept(t *testing.T) { synctest.Test(t, testStoreVoidBeforeItIsSwept) }
+func testStoreVoidBeforeItIsSwept(t *testing.T) {
+	s := memory.New()
+	claim := func(host, id string) error {
+		_, err := s.Claim(t.Context(), attachment(host, id), time.Minute)
+		return err
+	}
+	for _, id := range []string{"first", "second"} {
+		if err := claim("h", id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 100 { // the sweep begins with these
+		if err := claim(fmt.Sprint("other-", i), "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(time.Minute + store.TombstoneTTL)
+	if err := claim("h", "first"); err != nil {
+		t.Errorf("Claim = %v, want no error: it was replaced more than a day ago, and nothing of that is remembered", err)
+	}
+}
+
+// A row that has expired is newer than a tombstone from before it.
+func TestStore_LastSeenOfTheNewest(t *testing.T) { synctest.Test(t, testStoreLastSeenOfTheNewest) }
+func testStoreLastSeenOfTheNewest(t *testing.T) {
+	s := memory.New()
+	first, err := s.Claim(t.Context(), attachment("h", "first"), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Detach(t.Context(), first.Current.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Hour)
+	second, err := s.Claim(t.Context(), attachment("h", "second"), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Minute)
+	seen, err := s.LastSeen(t.Context(), []string{"h"})
+	want := store.Seen{LastPing: second.Current.LastPing, Generation: second.Current.Generation}
+	if err != nil || seen["h"] != want {
+		t.Errorf("LastSeen = %+v, %v, want %+v: the second socket is what was seen last", seen["h"], err, want)
+	}
+}
