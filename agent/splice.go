@@ -22,6 +22,7 @@ type splice struct {
 	stream splicer
 	local  io.ReadWriteCloser
 	grace  time.Duration // of the service's last bytes once it takes no more
+	probe  *probe        // of the stream, while the service takes nothing
 
 	// served is closed when copyToClient has returned.
 	served chan struct{}
@@ -36,12 +37,15 @@ type splicer interface {
 	io.ReadWriteCloser
 	CloseWrite() error
 	CloseWith(code transport.CloseCode, reason string)
+	Conn() transport.Conn
 	// awaitEnd returns how the stream ended, once it has. No Read may be on.
 	awaitEnd() error
 }
 
 func newSplice(s splicer, local io.ReadWriteCloser, grace time.Duration) *splice {
-	return &splice{stream: s, local: local, grace: grace, served: make(chan struct{})}
+	sp := &splice{stream: s, local: local, grace: grace, served: make(chan struct{})}
+	sp.probe = newProbe(s.Conn(), sp.abort)
+	return sp
 }
 
 // run returns when the stream and the local connection are closed.
@@ -75,7 +79,10 @@ func (s *splice) copyToService() error {
 	for {
 		n, err := s.stream.Read(buf[:])
 		if n > 0 {
-			if _, err := s.local.Write(buf[:n]); err != nil {
+			s.probe.arm()
+			_, err := s.local.Write(buf[:n])
+			s.probe.disarm()
+			if err != nil {
 				return nil
 			}
 		}
@@ -99,7 +106,7 @@ func (s *splice) copyToClient() {
 		n, err := s.local.Read(buf[:])
 		if n > 0 {
 			if _, err := s.stream.Write(buf[:n]); err != nil {
-				s.stream.CloseWith(transport.CloseInternal, "")
+				s.abort()
 				return
 			}
 		}
@@ -113,6 +120,14 @@ func (s *splice) copyToClient() {
 			return
 		}
 	}
+}
+
+// abort ends both directions, also a write to a service that takes nothing:
+// the stream has broken.
+func (s *splice) abort() {
+	s.stream.CloseWith(transport.CloseInternal, "")
+	s.reset()
+	_ = s.local.Close()
 }
 
 // finish counts a direction that has ended; after both the stream has.

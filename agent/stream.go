@@ -159,6 +159,9 @@ func (s *byteStream) Close() error {
 // CloseWith ends the stream with that code and reason.
 func (s *byteStream) CloseWith(code transport.CloseCode, reason string) { s.closeWith(code, reason) }
 
+// Conn is the data socket.
+func (s *byteStream) Conn() transport.Conn { return s.conn }
+
 // awaitEnd reads on after the client's half close, since only a reader learns
 // of the end.
 func (s *byteStream) awaitEnd() error {
