@@ -1,7 +1,6 @@
 package transport_test
 
 import (
-	"context"
 	"net"
 	"net/http"
 	"testing"
@@ -10,9 +9,9 @@ import (
 	"github.com/dialback/dialback/transport"
 )
 
-// pairOf connects a and b by a WebSocket: a has dialed, b was accepted by an
-// http.Server on l. stop cuts both and takes the server down.
-func pairOf(t testing.TB, o transport.Options, l net.Listener, dial func(context.Context, string, string) (net.Conn, error)) (a, b transport.Conn, stop func()) {
+// pairOver connects a and b by a WebSocket: a has dialed url by tr, b was
+// accepted by an http.Server on l. stop cuts both and takes the server down.
+func pairOver(t testing.TB, o transport.Options, l net.Listener, tr *http.Transport, url string) (a, b transport.Conn, stop func()) {
 	t.Helper()
 	accepted := make(chan transport.Conn, 1)
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -27,10 +26,7 @@ func pairOf(t testing.TB, o transport.Options, l net.Listener, dial func(context
 		defer close(served)
 		_ = srv.Serve(l)
 	}()
-	a, err := transport.Dial(t.Context(), "ws://"+l.Addr().String(), &transport.DialOptions{
-		Options:   o,
-		Transport: &http.Transport{DialContext: dial},
-	})
+	a, err := transport.Dial(t.Context(), url, &transport.DialOptions{Options: o, Transport: tr})
 	if err != nil {
 		t.Fatalf("Dial: %v", err)
 	}
@@ -53,7 +49,7 @@ func memPair(t *testing.T, o transport.Options) (a, b transport.Conn, stop func(
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pairOf(t, o, l, n.DialContext)
+	return pairOver(t, o, l, &http.Transport{DialContext: n.DialContext}, "ws://relay:80")
 }
 
 // tcpPair is a WebSocket over TCP on loopback.
@@ -63,7 +59,7 @@ func tcpPair(t *testing.T, o transport.Options) (a, b transport.Conn, stop func(
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pairOf(t, o, l, new(net.Dialer).DialContext)
+	return pairOver(t, o, l, nil, "ws://"+l.Addr().String())
 }
 
 // pipePair is a Pipe.

@@ -62,9 +62,14 @@ func newRawConn(nc net.Conn, r io.Reader, client bool, timeout time.Duration, fa
 	return c
 }
 
-// Read implements io.Reader for the WebSocket library.
+// Read implements io.Reader for the WebSocket library. It never returns io.EOF:
+// the library takes that, at the begin of a payload and between fragments, for
+// the end of the message, and a message that was cut off would look whole.
 func (c *rawConn) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
 	if err != nil {
 		c.mu.Lock()
 		if c.readErr == nil {

@@ -1,6 +1,7 @@
 package transporttest
 
 import (
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ var closeCases = append([]testCase{
 	{name: "SilentPeerHasCloseTimeout", fakeTime: true, options: transport.Options{CloseTimeout: 3 * time.Second}, run: silentPeerHasCloseTimeout},
 	{name: "CloseIsBoundedWhileAWriteIsBlocked", fakeTime: true, options: transport.Options{CloseTimeout: 3 * time.Second, ReadLimit: -1}, run: closeIsBoundedWhileAWriteIsBlocked},
 	{name: "CloseInTheMiddleOfAMessage", run: closeInTheMiddleOfAMessage},
+	{name: "MessageCutBetweenFragmentsIsNotWhole", run: messageCutBetweenFragments},
 }, codeCases()...)
 
 // codeCases are the codes and reasons that Close is called with, and what the
@@ -223,4 +225,32 @@ func closeInTheMiddleOfAMessage(t *testing.T, a, b transport.Conn) {
 	if err := w.Close(); err == nil {
 		t.Error("the writer ended its message after the end of the connection")
 	}
+}
+
+func messageCutBetweenFragments(t *testing.T, a, b transport.Conn) {
+	w, err := a.Writer(transport.Binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := start(func() (struct{}, error) {
+		for range 4 {
+			if _, err := w.Write(make([]byte, 5000)); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, nil
+	})
+	_, r, err := b.Reader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sent.wait(); err != nil {
+		t.Fatal(err)
+	}
+	a.CloseNow()
+	n, err := io.Copy(io.Discard, r)
+	if err == nil {
+		t.Fatalf("a message of which %d bytes came before the connection was lost looks whole", n)
+	}
+	wantEnd(t, "the peer", err, transport.CloseAbnormal, "", true)
 }

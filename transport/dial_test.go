@@ -1,0 +1,401 @@
+package transport_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dialback/dialback/internal/memnet"
+	"github.com/dialback/dialback/transport"
+)
+
+// echoHandler accepts and sends every message back.
+func echoHandler(t *testing.T) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 1 {
+			t.Errorf("the handshake came by %s, want HTTP/1.1", r.Proto)
+		}
+		c, err := transport.Accept(w, r, nil)
+		if err != nil {
+			t.Errorf("Accept: %v", err)
+			return
+		}
+		for {
+			kind, rd, err := c.Reader()
+			if err != nil {
+				return
+			}
+			p, err := io.ReadAll(rd)
+			if err != nil {
+				return
+			}
+			if err := c.Write(kind, p); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func wantEcho(t *testing.T, c transport.Conn) {
+	t.Helper()
+	write(t, c, "hello")
+	wantMessage(t, c, "hello")
+}
+
+func TestDial_Schemes(t *testing.T) {
+	plain := httptest.NewServer(echoHandler(t))
+	defer plain.Close()
+	secure := httptest.NewUnstartedServer(echoHandler(t))
+	secure.EnableHTTP2 = true // which a WebSocket cannot use
+	secure.StartTLS()
+	defer secure.Close()
+	tr := secure.Client().Transport.(*http.Transport)
+
+	for _, c := range []struct{ scheme, base string }{
+		{"http", plain.URL}, {"ws", plain.URL}, {"https", secure.URL}, {"wss", secure.URL},
+	} {
+		_, rest, _ := strings.Cut(c.base, ":")
+		conn, err := transport.Dial(t.Context(), c.scheme+":"+rest+"/v2/control?hostId=h", &transport.DialOptions{Transport: tr})
+		if err != nil {
+			t.Errorf("%s: %v", c.scheme, err)
+			continue
+		}
+		wantEcho(t, conn)
+		conn.Close(transport.CloseNormal, "")
+		<-conn.Done()
+	}
+	conn, err := transport.Dial(t.Context(), plain.URL, nil) // our own Transport
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEcho(t, conn)
+	endConn(conn)
+}
+
+func TestDial_EndOfContextAfterwardsDoesNotMatter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemServer(t, &http.Server{}, nil, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		a, err := transport.Dial(ctx, "ws://relay:80/", &transport.DialOptions{
+			Transport:        &http.Transport{DialContext: s.network.DialContext},
+			HandshakeTimeout: time.Second,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer endConn(a)
+		b := s.accept(t)
+		cancel()
+		time.Sleep(time.Hour)
+		write(t, a, "out")
+		wantMessage(t, b, "out")
+		write(t, b, "in")
+		wantMessage(t, a, "in")
+	})
+}
+
+func TestDial_HandshakeError(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		header http.Header
+		status int
+		body   string
+		want   transport.HandshakeError
+	}{
+		{
+			"the relay's own", http.Header{"Retry-After": {"7"}}, 503,
+			`{"error":{"code":"host_offline","message":"host is offline"}}`,
+			transport.HandshakeError{Status: 503, RetryAfter: 7 * time.Second, Code: "host_offline", Message: "host is offline"},
+		},
+		{"a date", http.Header{"Retry-After": {"Sat, 01 Jan 2000 00:01:00 GMT"}}, 503, "", transport.HandshakeError{Status: 503, RetryAfter: time.Minute}},
+		{"a date that has passed", http.Header{"Retry-After": {"Fri, 31 Dec 1999 00:00:00 GMT"}}, 503, "", transport.HandshakeError{Status: 503}},
+		{"a wait beyond reason", http.Header{"Retry-After": {"4294967295"}}, 503, "", transport.HandshakeError{Status: 503, RetryAfter: 24 * time.Hour}},
+		{"nonsense", http.Header{"Retry-After": {"-3"}}, 404, "404 page not found", transport.HandshakeError{Status: 404}},
+		{"a body of another shape", nil, 400, `{"error":"text"}`, transport.HandshakeError{Status: 400}},
+		{"no upgrade at all", nil, 200, "hello", transport.HandshakeError{Status: 200}},
+		{"a redirect", http.Header{"Location": {"http://relay:80/elsewhere"}}, 307, "", transport.HandshakeError{Status: 307}},
+		{"a redirect to nowhere", http.Header{"Location": {"http://[:/?token=secret-in-query"}}, 302, "", transport.HandshakeError{Status: 302}},
+		{"a long body", nil, 502, strings.Repeat("x", 1<<20), transport.HandshakeError{Status: 502}},
+		{
+			"a body that quotes the query", nil, 400,
+			`{"error":{"code":"secret-in-query","message":"bad token=secret-in-query"}}`,
+			transport.HandshakeError{Status: 400, Code: "(not shown, since it quotes the request)", Message: "(not shown, since it quotes the request)"},
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) { // begins at 2000-01-01 00:00:00
+			var requests atomic.Int32
+			s := newMemServer(t, &http.Server{}, nil, func(http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					requests.Add(1)
+					for k, v := range c.header {
+						w.Header()[k] = v
+					}
+					w.WriteHeader(c.status)
+					_, _ = io.WriteString(w, c.body)
+				})
+			})
+			tr := &http.Transport{DialContext: s.network.DialContext}
+			defer tr.CloseIdleConnections()
+			_, err := transport.Dial(t.Context(), "ws://relay:80/?token=secret-in-query", &transport.DialOptions{Transport: tr})
+			var he *transport.HandshakeError
+			if !errors.As(err, &he) {
+				t.Fatalf("%s: Dial: %v (%T), want a *HandshakeError", c.name, err, err)
+			}
+			if *he != c.want {
+				t.Errorf("%s: got %+v, want %+v", c.name, *he, c.want)
+			}
+			if strings.Contains(err.Error(), "secret") {
+				t.Errorf("%s: the error tells the token: %v", c.name, err)
+			}
+			if n := requests.Load(); n != 1 {
+				t.Errorf("%s: %d requests, want 1: no redirect is followed", c.name, n)
+			}
+		})
+	}
+}
+
+// A token is in the query or in a header, and errors end up in logs.
+func TestDial_ErrorsTellNoSecrets(t *testing.T) {
+	answer := func(s string) func(net.Conn) {
+		return func(c net.Conn) {
+			buf := make([]byte, 4096)
+			n, _ := c.Read(buf)
+			if s == "" {
+				s = string(buf[:n])
+			}
+			_, _ = io.WriteString(c, s)
+			_ = c.Close()
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		url   string
+		serve func(net.Conn) // nil: nobody listens
+	}{
+		{"nobody listens", "ws://relay:80/?token=query-secret", nil},
+		{"closes", "ws://relay:80/?token=query-secret", func(c net.Conn) { c.Close() }},
+		{"echoes the request", "ws://relay:80/?token=query-secret", answer("")},
+		{"echoes the header", "ws://relay:80/?token=query-secret", answer("Bearer header-secret\r\n\r\n")},
+		{"echoes the token", "ws://relay:80/?token=query-secret", answer("query-secret\r\n\r\n")},
+		{"a bad upgrade", "ws://relay:80/?token=query-secret", answer("HTTP/1.1 101 OK\r\nUpgrade: query-secret\r\nConnection: Upgrade\r\n\r\n")},
+		{"a bad accept", "ws://relay:80/?token=query-secret", answer("HTTP/1.1 101 OK\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: header-secret\r\n\r\n")},
+		{"a bad scheme", "gopher://relay:80/?token=query-secret", nil},
+		{"a bad URL", "ws://relay:80/%zz?token=query-secret", nil},
+		{"a bad host", "ws://query-secret:x/?token=query-secret", nil},
+		{"a password", "ws://user:query-secret@relay:80/", nil},
+		{"a bad header", "ws://relay:80/?token=query-secret", nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var network memnet.Network
+			if c.serve != nil {
+				l, err := network.Listen("relay:80")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				go func() {
+					if nc, err := l.Accept(); err == nil {
+						c.serve(nc)
+						nc.Close()
+					}
+				}()
+			}
+			header := http.Header{"Authorization": {"Bearer header-secret"}}
+			if c.name == "a bad header" {
+				header.Set("X-Token", "header-secret\x00")
+			}
+			_, err := transport.Dial(t.Context(), c.url, &transport.DialOptions{
+				Transport: &http.Transport{DialContext: network.DialContext},
+				Header:    header,
+			})
+			if err == nil {
+				t.Fatalf("%s: Dial succeeded", c.name)
+			}
+			if strings.Contains(err.Error(), "secret") {
+				t.Errorf("%s: the error tells a secret: %v", c.name, err)
+			}
+			for e := err; e != nil; e = errors.Unwrap(e) {
+				if strings.Contains(e.Error(), "secret") {
+					t.Errorf("%s: an error inside tells a secret: %v", c.name, e)
+				}
+			}
+		})
+	}
+}
+
+// Whatever a server does or leaves undone, HandshakeTimeout is the end of it
+// (fault 6).
+func TestDial_HandshakeTimeout(t *testing.T) {
+	for _, c := range []struct{ name, scheme, answer string }{
+		{"says nothing", "ws", ""},
+		{"says nothing to a TLS client", "wss", ""},
+		{"stops in the status line", "ws", "HTTP/1.1 10"},
+		{"stops in the headers", "ws", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: web"},
+		{"refuses without an end", "ws", "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 100\r\n\r\n{"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var network memnet.Network
+			l, err := network.Listen("relay:80")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				nc, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = nc.Read(make([]byte, 4096))
+				_, _ = io.WriteString(nc, c.answer)
+				_, _ = io.Copy(io.Discard, nc)
+				_ = nc.Close()
+			}()
+			began := time.Now()
+			_, err = transport.Dial(t.Context(), c.scheme+"://relay:80/", &transport.DialOptions{
+				Transport:        &http.Transport{DialContext: network.DialContext},
+				HandshakeTimeout: 3 * time.Second,
+			})
+			var he *transport.HandshakeError
+			if !errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &he) {
+				t.Errorf("%s: Dial: %v, want context.DeadlineExceeded", c.name, err)
+			}
+			if d := time.Since(began); d != 3*time.Second {
+				t.Errorf("%s: Dial returned after %v, want the HandshakeTimeout of 3s", c.name, d)
+			}
+		})
+	}
+}
+
+func TestDial_HandshakeTimeoutBoundsTheConnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		_, err := transport.Dial(t.Context(), "ws://relay:80/", &transport.DialOptions{
+			Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}},
+		})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Dial: %v, want context.DeadlineExceeded", err)
+		}
+		if d := time.Since(began); d != 10*time.Second {
+			t.Errorf("Dial returned after %v, want 10s, the default HandshakeTimeout", d)
+		}
+	})
+}
+
+func TestDial_Cancel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var network memnet.Network
+		l, err := network.Listen("relay:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		_, err = transport.Dial(ctx, "ws://relay:80/", &transport.DialOptions{
+			Transport: &http.Transport{DialContext: network.DialContext},
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("Dial: %v, want context.Canceled", err)
+		}
+	})
+}
+
+// What a server says in one breath with its 101 is not lost (fault 18).
+func TestDial_KeepsWhatCameWithTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		banner := strings.Repeat("SSH-2.0-", 2000)
+		s := newMemServer(t, &http.Server{}, nil, nil)
+		go func() {
+			c := s.accept(t)
+			_ = c.Write(transport.Text, []byte(banner))
+			_ = c.Write(transport.Text, []byte("second"))
+		}()
+		// A connection that hands over the 101 together with what follows.
+		tr := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := s.network.DialContext(ctx, network, addr)
+			return &lumpyConn{Conn: c}, err
+		}}
+		a, err := transport.Dial(t.Context(), "ws://relay:80/", &transport.DialOptions{Transport: tr})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer endConn(a)
+		wantMessage(t, a, banner)
+		wantMessage(t, a, "second")
+	})
+}
+
+// lumpyConn waits before it reads, so that much comes at once.
+type lumpyConn struct{ net.Conn }
+
+func (c *lumpyConn) Read(p []byte) (int, error) {
+	time.Sleep(time.Second)
+	return c.Conn.Read(p)
+}
+
+// tls.Conn.Close can wait seconds for a peer that does not read. CloseNow must
+// not, whether or not a Write is blocked, nor Close beyond CloseTimeout.
+func TestDial_CloseOverTLSWaitsForNoAlert(t *testing.T) {
+	certs := httptest.NewTLSServer(nil)
+	certs.Close()
+	client := certs.Client().Transport.(*http.Transport).TLSClientConfig
+	for _, c := range []struct {
+		name    string
+		close   func(transport.Conn)
+		blocked bool
+		want    time.Duration
+	}{
+		{"CloseNow", transport.Conn.CloseNow, false, 0},
+		{"CloseNow with a blocked Write", transport.Conn.CloseNow, true, 0},
+		{"Close with a blocked Write", func(c transport.Conn) { c.Close(1000, "") }, true, time.Second},
+	} {
+		for _, side := range []string{"client", "server"} {
+			synctest.Test(t, func(t *testing.T) {
+				var network memnet.Network
+				l, err := network.Listen("example.com:80")
+				if err != nil {
+					t.Fatal(err)
+				}
+				a, b, stop := pairOver(t, transport.Options{}, tls.NewListener(l, certs.TLS), &http.Transport{
+					DialContext: network.DialContext, TLSClientConfig: client,
+				}, "https://example.com:80")
+				defer stop()
+				if side == "server" {
+					a, b = b, a
+				}
+				_ = b // reads nothing
+				written := make(chan error, 1)
+				if c.blocked {
+					go func() { written <- a.Write(transport.Binary, make([]byte, 1<<20)) }()
+					synctest.Wait()
+					if !a.Writing() {
+						t.Fatal("the Write should be blocked by now")
+					}
+				}
+				began := time.Now()
+				c.close(a)
+				<-a.Done()
+				if d := time.Since(began); d != c.want {
+					t.Errorf("%s, %s: over after %v, want %v", c.name, side, d, c.want)
+				}
+				if c.blocked {
+					if err := <-written; err == nil {
+						t.Errorf("%s, %s: the blocked Write succeeded", c.name, side)
+					}
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package transport
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// HandshakeError is a dial that the server answered with something else than
+// an upgrade.
+type HandshakeError struct {
+	Status     int
+	RetryAfter time.Duration // of the Retry-After header; zero if none
+	Code       string        // error.code of the JSON body; empty if none
+	Message    string        // error.message of the JSON body
+}
+
+// Error tells the status and what the server said about it.
+func (e *HandshakeError) Error() string {
+	s := fmt.Sprintf("transport: the server answered %d instead of an upgrade", e.Status)
+	if e.Code != "" {
+		s += " (" + e.Code + ")"
+	}
+	if e.Message != "" {
+		s += ": " + e.Message
+	}
+	return s
+}
+
+// maxAnswer bounds what is read of the body of a refused handshake, in bytes.
+const maxAnswer = 4 << 10
+
+// readAnswer makes a HandshakeError of an answer, and reads its body.
+func readAnswer(resp *http.Response) *HandshakeError {
+	e := &HandshakeError{Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header.Get("Retry-After"))}
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	_ = resp.Body.Close()
+	resp.Body = http.NoBody
+	var j struct {
+		Error struct{ Code, Message string }
+	}
+	if json.Unmarshal(body, &j) == nil {
+		e.Code, e.Message = j.Error.Code, j.Error.Message
+	}
+	return e
+}
+
+// retryAfter parses a Retry-After header, in seconds or as a date.
+func retryAfter(s string) time.Duration {
+	const most = 24 * time.Hour
+	if n, err := strconv.ParseUint(s, 10, 32); err == nil {
+		return min(time.Duration(n)*time.Second, most)
+	}
+	if t, err := http.ParseTime(s); err == nil {
+		return min(max(time.Until(t), 0), most)
+	}
+	return 0
+}
+
+// failure is the error of a dial that failed with err.
+func (h *handshake) failure(err error, u *url.URL, header http.Header) error {
+	if a := h.answer; a != nil {
+		a.Code, a.Message = scrub(a.Code, u, header), scrub(a.Message, u, header)
+		return a
+	}
+	if end := h.ctx.Err(); end != nil {
+		err = end
+	}
+	var ue *url.Error
+	if errors.As(err, &ue) { // its text has the URL
+		err = ue.Err
+	}
+	text := err.Error()
+	if scrub(text, u, header) != text {
+		err = errors.New("the server's answer cannot be read")
+	}
+	return fmt.Errorf("transport: dial %s: %w", u.Host, err)
+}
+
+// scrub returns s, or a placeholder if s quotes what may be a secret: a server
+// can send back whatever it was sent.
+func scrub(s string, u *url.URL, header http.Header) string {
+	const hidden = "(not shown, since it quotes the request)"
+	if u.RawQuery != "" && strings.Contains(s, u.RawQuery) {
+		return hidden
+	}
+	for _, values := range u.Query() {
+		for _, v := range values {
+			if len(v) >= 8 && strings.Contains(s, v) {
+				return hidden
+			}
+		}
+	}
+	for _, values := range header {
+		for _, v := range values {
+			for part := range strings.FieldsSeq(v) {
+				if len(part) >= 8 && strings.Contains(s, part) {
+					return hidden
+				}
+			}
+		}
+	}
+	return s
+}
