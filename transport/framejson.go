@@ -12,13 +12,9 @@ import (
 	"unicode/utf8"
 )
 
-const (
-	// maxNesting is how deep a frame may be nested. The frames of this version
-	// need two levels; the rest is room for what is to be ignored.
-	maxNesting = 32
-	// maxReason is what a close frame holds besides its code (RFC 6455, 5.5).
-	maxReason = 123
-)
+// maxNesting is how deep a frame may be nested. The frames of this version need
+// two levels; the rest is room for what is to be ignored.
+const maxNesting = 32
 
 // encoder writes the JSON object of one frame.
 type encoder struct{ buf []byte }
@@ -254,20 +250,12 @@ func (f Refuse) clean() Refuse {
 	default:
 		f.Status = 502
 	}
-	reason := strings.Map(func(r rune) rune {
+	f.Reason = CutReason(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return -1
 		}
-		return r // RuneError for what is not UTF-8
-	}, f.Reason)
-	if len(reason) > maxReason {
-		end := maxReason
-		for !utf8.RuneStart(reason[end]) {
-			end--
-		}
-		reason = reason[:end]
-	}
-	f.Reason = reason
+		return r // U+FFFD for what is not UTF-8
+	}, f.Reason))
 	return f
 }
 
