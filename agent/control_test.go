@@ -254,9 +254,9 @@ func testControlDrainOverlaps(t *testing.T) {
 	var log eventLog
 	cfg := r.config()
 	cfg.Hooks = log.hooks()
+	r.pongs = true
 	a := run(t, cfg)
 
-	r.pongs = true
 	old := r.next(1)
 	old.dial(transport.StreamDial{Ticket: "before"})
 	s := r.stream()

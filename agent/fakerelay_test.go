@@ -220,6 +220,7 @@ func (c *fakeControl) read() {
 		}
 		if _, ping := f.(transport.Ping); ping && c.relay.pongs && c.current.Load() {
 			_ = c.Write(transport.Text, transport.Encode(transport.Pong{}))
+			continue
 		}
 		c.frames <- f
 	}

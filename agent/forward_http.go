@@ -111,6 +111,14 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// out.
 		r.Trailer = make(http.Header)
 	}
+	if stream, ok := r.Context().Value(streamInfoKey{}).(*Stream); ok && r.ContentLength != 0 {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		probe := newProbe(stream.Conn(), cancel)
+		defer probe.stop()
+		r = r.WithContext(ctx)
+		r.Body = probedBody{r.Body, probe}
+	}
 	f.proxy.ServeHTTP(&answerWriter{ResponseWriter: w}, r)
 }
 

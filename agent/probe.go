@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"io"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +13,13 @@ import (
 // probed, and the time between two probes.
 const probeInterval = 15 * time.Second
 
+// The states of a probe.
+const (
+	probeIdle int32 = iota
+	probeArmed
+	probeStopped
+)
+
 // probe finds out that a stream has ended while nobody reads from it: its
 // bytes go to a service that takes none. It does so by writing pings, which
 // fail when the relay has closed the socket.
@@ -21,7 +29,7 @@ type probe struct {
 	dead  func() // called once the stream has ended; must not block
 	timer *time.Timer
 
-	armed atomic.Bool
+	state atomic.Int32
 }
 
 // newProbe returns a probe that is not armed.
@@ -34,19 +42,27 @@ func newProbe(conn transport.Conn, dead func()) *probe {
 
 // arm says that from now on nobody reads.
 func (p *probe) arm() {
-	p.armed.Store(true)
-	p.timer.Reset(probeInterval)
+	if p.state.CompareAndSwap(probeIdle, probeArmed) {
+		p.timer.Reset(probeInterval)
+	}
 }
 
-// disarm says that somebody reads again, or that the stream is over.
+// disarm says that somebody reads again.
 func (p *probe) disarm() {
-	p.armed.Store(false)
+	if p.state.CompareAndSwap(probeArmed, probeIdle) {
+		p.timer.Stop()
+	}
+}
+
+// stop ends the probe's work.
+func (p *probe) stop() {
+	p.state.Store(probeStopped)
 	p.timer.Stop()
 }
 
 // run is called by timer.
 func (p *probe) run() {
-	if !p.armed.Load() {
+	if p.state.Load() != probeArmed {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), probeInterval/5)
@@ -58,8 +74,25 @@ func (p *probe) run() {
 	case <-p.conn.Done():
 		p.dead()
 	case <-ctx.Done():
-		if p.armed.Load() {
+		if p.state.Load() == probeArmed {
 			p.timer.Reset(probeInterval)
 		}
 	}
+}
+
+// probedBody is the body of a request, whose stream is probed while nobody
+// reads the body.
+type probedBody struct {
+	io.ReadCloser
+	probe *probe
+}
+
+// Read implements io.Reader.
+func (b probedBody) Read(p []byte) (int, error) {
+	b.probe.disarm()
+	n, err := b.ReadCloser.Read(p)
+	if err == nil {
+		b.probe.arm()
+	}
+	return n, err
 }

@@ -50,6 +50,7 @@ func newSplice(s splicer, local io.ReadWriteCloser, grace time.Duration) *splice
 
 // run returns when the stream and the local connection are closed.
 func (s *splice) run() {
+	defer s.probe.stop()
 	go s.copyToClient()
 	if err := s.copyToService(); err != nil {
 		if !cleanEnd(err) {
