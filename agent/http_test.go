@@ -459,6 +459,7 @@ func testForwardHTTPBrokenAnswer(t *testing.T) {
 		}
 		io.WriteString(w, "half")
 		_ = http.NewResponseController(w).Flush()
+		time.Sleep(time.Second) // else the half may be dropped with what is unsent
 		panic(http.ErrAbortHandler)
 	})
 	for _, path := range []string{"/known", "/chunked"} {
