@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,8 +14,10 @@ import (
 	"github.com/dialback/dialback/transport"
 )
 
-// connect joins standard input and output with a service of a host. The end of
-// standard input is passed on and does not cut the answer.
+// errInterrupted ends a stream that was cut short by a signal.
+var errInterrupted = errors.New("interrupted")
+
+// connect joins standard input and output with a service of a host.
 func connect(ctx context.Context, args []string) error {
 	f := newFlags("connect")
 	relayURL := f.String("relay", "", "the relay's `URL`")
@@ -34,17 +37,81 @@ func connect(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	sc := transport.NewStreamConn(conn)
-	defer sc.Close()
+	return reason(join(ctx, transport.NewStreamConn(conn), os.Stdin, os.Stdout))
+}
+
+// join copies both ways until both directions have ended or the stream is over,
+// and closes the stream and out. The end of one direction is passed on and does
+// not cut the other: a program that reads out sees the end of the answer while
+// the stream still takes in. When join returns, all that was sent has left this
+// process, so that it may exit.
+func join(ctx context.Context, sc *transport.StreamConn, in io.Reader, out io.WriteCloser) error {
 	stop := context.AfterFunc(ctx, func() { sc.CloseWith(transport.CloseGoingAway, "interrupted") })
 	defer stop()
-	go func() { // ends with the process: standard input cannot be interrupted
-		if _, err := io.Copy(sc, os.Stdin); err == nil {
-			sc.CloseWrite()
+	input := make(chan error, 1)
+	go copyInput(sc, in, input)
+	_, err := io.Copy(out, sc)
+	_ = out.Close()
+	if err == nil { // the answer is complete; the service may still take in
+		select {
+		case err = <-input:
+		case <-sc.Conn().Done():
+			err = sendError(sc)
 		}
-	}()
-	_, err = io.Copy(os.Stdout, sc)
-	return reason(err)
+	} else {
+		select { // an input that broke is the cause, if it did
+		case ierr := <-input:
+			err = cmp.Or(ierr, err)
+		default:
+		}
+		sc.CloseWith(transport.CloseInternal, "the client's output broke")
+	}
+	_ = sc.Close()
+	<-sc.Conn().Done()
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
+	return err
+}
+
+// copyInput sends in and passes its end on; done gets nil then. An input that
+// breaks is no end: the service must not take what it got for the whole.
+// Reading in cannot be interrupted, so this may go on until the process ends.
+func copyInput(sc *transport.StreamConn, in io.Reader, done chan<- error) {
+	src := &inputReader{r: in}
+	_, _ = io.Copy(sc, src) // sendError has the error of sending
+	if src.err != nil {
+		done <- src.err
+		sc.CloseWith(transport.CloseInternal, "the client's input broke")
+		return
+	}
+	done <- sendError(sc)
+}
+
+// inputReader keeps the error of r, which io.Copy does not tell from that of
+// the side that is written to.
+type inputReader struct {
+	r   io.Reader
+	err error
+}
+
+func (r *inputReader) Read(p []byte) (int, error) {
+	n, err := r.r.Read(p)
+	if err != nil && err != io.EOF {
+		r.err = err
+	}
+	return n, err
+}
+
+// sendError ends what is sent. It returns why sc took less than all, unless
+// that is a clean end of the service, which may leave input unread.
+func sendError(sc *transport.StreamConn) error {
+	err := sc.CloseWrite()
+	var ce *transport.CloseError
+	if errors.As(err, &ce) && ce.Remote && ce.Code == transport.CloseNormal {
+		return nil
+	}
+	return err
 }
 
 // credentials are the headers that carry the token.
@@ -56,14 +123,19 @@ func credentials(token string) http.Header {
 	return h
 }
 
-// reason words the end of a stream for a person.
+// reason words the end of a connection for a person.
 func reason(err error) error {
 	var ce *transport.CloseError
 	if !errors.As(err, &ce) {
 		return err
 	}
-	if ce.Reason == "" {
-		return fmt.Errorf("stream closed with %d", ce.Code)
+	switch {
+	case ce.Code == transport.CloseAbnormal:
+		return errors.New("the connection to the relay was lost")
+	case ce.Reason == "":
+		return fmt.Errorf("closed with %d", ce.Code)
+	case !ce.Remote:
+		return errors.New(ce.Reason)
 	}
 	return fmt.Errorf("%s (%d)", ce.Reason, ce.Code)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -54,16 +56,7 @@ func host(ctx context.Context, args []string) error {
 	if len(to) == 0 {
 		return fmt.Errorf("%w: --to is required", errUsage)
 	}
-	cfg := agent.Config{RelayURL: *relayURL, HostID: *id, Services: to, Logger: log, Hooks: agent.Hooks{
-		Online:  func(o agent.Online) { fmt.Printf("online: %s at node %s\n", *id, o.Node) },
-		Offline: func(err error) { fmt.Printf("offline: %v\n", err) },
-		Retry: func(err error, in time.Duration) {
-			log.Info("connecting again", "in", in.String(), "reason", fmt.Sprint(err))
-		},
-		Replaced: func(d time.Duration) {
-			fmt.Printf("replaced: another process uses the id %s; staying away for %v\n", *id, d)
-		},
-	}}
+	cfg := agent.Config{RelayURL: *relayURL, HostID: *id, Services: to, Logger: log, Hooks: (&teller{out: os.Stdout, id: *id}).hooks()}
 	if *f.token != "" {
 		token := *f.token
 		cfg.Token = func(context.Context) (string, error) { return token, nil }
@@ -76,4 +69,35 @@ func host(ctx context.Context, args []string) error {
 		return err
 	}
 	return nil
+}
+
+// teller prints one line for each change of a host's state. The agent calls it
+// from one goroutine at a time.
+type teller struct {
+	out  io.Writer
+	id   string
+	last string // the line that was printed last
+}
+
+func (t *teller) hooks() agent.Hooks {
+	return agent.Hooks{
+		Online:   func(o agent.Online) { t.tell(fmt.Sprintf("online: %s at node %s", t.id, o.Node)) },
+		Offline:  t.offline,
+		Retry:    func(err error, _ time.Duration) { t.offline(err) },
+		Replaced: t.replaced,
+	}
+}
+
+// offline is told of every attempt that fails; only a new reason is news.
+func (t *teller) offline(err error) { t.tell(fmt.Sprintf("offline: %v", reason(err))) }
+
+func (t *teller) replaced(away time.Duration) {
+	t.tell(fmt.Sprintf("replaced: another process uses the id %s; staying away for %v", t.id, away.Round(time.Second)))
+}
+
+func (t *teller) tell(line string) {
+	if line != t.last {
+		t.last = line
+		fmt.Fprintln(t.out, line)
+	}
 }

@@ -14,11 +14,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 )
 
@@ -51,9 +48,11 @@ func run(args []string) int {
 		fmt.Fprint(os.Stderr, usage)
 		return 2
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	defer stop()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go cancelOnSignal(signals, cancel)
 	err := commands[args[0]](ctx, args[1:])
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
@@ -66,62 +65,10 @@ func run(args []string) int {
 	return 1
 }
 
-// flags is a command's flag set with what all commands share.
-type flags struct {
-	*flag.FlagSet
-	token    *string
-	logLevel *string
-}
-
-func newFlags(name string) *flags {
-	f := &flags{FlagSet: flag.NewFlagSet("dialback "+name, flag.ContinueOnError)}
-	f.token = f.String("token", "", "the shared `credential`")
-	f.logLevel = f.String("log-level", "warn", "debug, info, warn or error; to standard error")
-	return f
-}
-
-// parse reads args, then the variables of flags that args did not set. A usage
-// error has been printed when it returns.
-func (f *flags) parse(args []string) (*slog.Logger, error) {
-	f.SetOutput(io.Discard)
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			f.SetOutput(os.Stdout)
-			f.PrintDefaults()
-			return nil, err
-		}
-		return nil, fmt.Errorf("%w: %v", errUsage, err)
-	}
-	if f.NArg() > 0 {
-		return nil, fmt.Errorf("%w: unexpected argument %q", errUsage, f.Arg(0))
-	}
-	set := map[string]bool{}
-	f.Visit(func(fl *flag.Flag) { set[fl.Name] = true })
-	var bad error
-	f.VisitAll(func(fl *flag.Flag) {
-		name := "DIALBACK_" + strings.ToUpper(strings.ReplaceAll(fl.Name, "-", "_"))
-		if v := os.Getenv(name); v != "" && !set[fl.Name] {
-			if err := fl.Value.Set(v); err != nil {
-				bad = fmt.Errorf("%w: %s: %v", errUsage, name, err)
-			}
-		}
-	})
-	if bad != nil {
-		return nil, bad
-	}
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(*f.logLevel)); err != nil {
-		return nil, fmt.Errorf("%w: --log-level: %v", errUsage, err)
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
-}
-
-// required is a usage error for flags that are missing.
-func (f *flags) required(names ...string) error {
-	for _, n := range names {
-		if f.Lookup(n).Value.String() == "" {
-			return fmt.Errorf("%w: --%s is required", errUsage, n)
-		}
-	}
-	return nil
+// cancelOnSignal calls cancel at the first signal. Whoever sees cancel's effect
+// may rely on it that a second signal ends the process at once.
+func cancelOnSignal(signals chan os.Signal, cancel context.CancelFunc) {
+	<-signals
+	signal.Stop(signals)
+	cancel()
 }

@@ -14,8 +14,10 @@ import (
 	"github.com/dialback/dialback/store/memory"
 )
 
-// drainTime is all that a drain may take.
-const drainTime = 20 * time.Second
+const (
+	drainTime = 20 * time.Second // all that a drain may take
+	closeTime = 3 * time.Second  // of it, for closing what is left
+)
 
 // serve runs a relay until ctx ends, then drains it.
 func serve(ctx context.Context, args []string) error {
@@ -44,7 +46,7 @@ func serve(ctx context.Context, args []string) error {
 		srv.Close()
 		return err
 	}
-	log.Info("listening", "address", ln.Addr().String())
+	fmt.Printf("listening on http://%s\n", ln.Addr())
 	hs := &http.Server{Handler: srv, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	failed := make(chan error, 1)
 	go func() { failed <- hs.Serve(ln) }()
@@ -54,15 +56,21 @@ func serve(ctx context.Context, args []string) error {
 		return err
 	case <-ctx.Done():
 	}
-	// The relay first: the HTTP server must go on accepting dial-backs.
-	dctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime-2*time.Second)
+	fmt.Println("draining")
+	return drain(context.WithoutCancel(ctx), srv, hs)
+}
+
+// drain ends relay and HTTP server, in this order: the HTTP server must go on
+// accepting dial-backs of streams that are being opened.
+func drain(ctx context.Context, srv *relay.Server, hs *http.Server) error {
+	ctx, cancel := context.WithTimeout(ctx, drainTime)
 	defer cancel()
-	if err := srv.Shutdown(dctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+	rctx, rcancel := context.WithTimeout(ctx, drainTime-closeTime)
+	defer rcancel()
+	if err := srv.Shutdown(rctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	hctx, hcancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer hcancel()
-	if hs.Shutdown(hctx) != nil {
+	if hs.Shutdown(ctx) != nil {
 		hs.Close()
 	}
 	return nil

@@ -103,9 +103,14 @@ func getJSON(ctx context.Context, u, token string, v any) error {
 		return err
 	}
 	if resp.StatusCode != http.StatusOK {
-		var e struct{ Error struct{ Code, Message string } }
+		var e struct {
+			Error struct{ Code, Message string }
+		}
 		json.Unmarshal(b, &e)
 		return fmt.Errorf("the relay answered %d: %s", resp.StatusCode, e.Error.Message)
 	}
-	return json.Unmarshal(b, v)
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("the answer is not a relay's: %w", err)
+	}
+	return nil
 }

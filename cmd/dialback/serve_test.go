@@ -1,0 +1,135 @@
+//go:build unix
+
+package main_test
+
+import (
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// openStream connects to the host's echo service and proves that the stream is
+// open.
+func openStream(t *testing.T, relay string) *process {
+	t.Helper()
+	p := start(t, nil, "connect", "--relay", relay, "--id", "h")
+	p.echo("first")
+	return p
+}
+
+// echo sends a line and waits until it is back.
+func (p *process) echo(line string) {
+	p.t.Helper()
+	p.write(line + "\n")
+	if got := p.line(); got != line {
+		p.t.Fatalf("echo of %q is %q", line, got)
+	}
+}
+
+func health(t *testing.T, relay string) int {
+	t.Helper()
+	tr := &http.Transport{DisableKeepAlives: true}
+	resp, err := (&http.Client{Transport: tr}).Get(relay + "/health")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+// SIGTERM lets streams finish, takes no new host, and ends with 0 (faults.md, 39).
+func TestServe_DrainLetsStreamsFinish(t *testing.T) {
+	t.Parallel()
+	srv, relay := serveRelay(t)
+	runHost(t, relay, "h", "--to", "tcp://"+tcpService(t, hold))
+	stream := openStream(t, relay)
+	if got := health(t, relay); got != http.StatusOK {
+		t.Errorf("health is %d before the drain, want 200", got)
+	}
+
+	srv.signal(syscall.SIGTERM)
+	begun := time.Now()
+	if l := srv.line(); l != "draining" {
+		t.Fatalf("serve printed %q after SIGTERM, want draining", l)
+	}
+	stream.echo("after SIGTERM")
+	if got := health(t, relay); got != http.StatusServiceUnavailable {
+		t.Errorf("health is %d while draining, want 503", got)
+	}
+	late := start(t, nil, "host", "--relay", relay, "--id", "late", "--to", "tcp://127.0.0.1:1")
+	if l := late.line(); !strings.Contains(l, "503") {
+		t.Errorf("a new host was told %q, want 503", l)
+	}
+	if got := run(t, nil, "x\n", "connect", "--relay", relay, "--id", "h"); got.code != 0 || got.stdout != "x\n" {
+		t.Errorf("a new client within the notice: %+v, want an answer", got)
+	}
+	stream.echo("and at the end")
+	_ = stream.stdin.Close()
+	if code := stream.exit(); code != 0 {
+		t.Errorf("the stream ended with %d, want 0: the drain lets it finish; stderr: %s", code, stream.stderr)
+	}
+	if code := srv.exit(); code != 0 {
+		t.Errorf("serve ended with %d, want 0; stderr: %s", code, srv.stderr)
+	}
+	if took := time.Since(begun); took > drainBound {
+		t.Errorf("the drain took %v, want 20 s at most", took)
+	}
+	if s := srv.stderr.String(); s != "" {
+		t.Errorf("stderr %q, want nothing by default", s)
+	}
+}
+
+// drainBound is what serve says that a drain takes at most, and what a loaded
+// machine may add to it.
+const drainBound = 20*time.Second + 20*time.Second
+
+// A stream that does not end by itself gets its grace, and then 1012.
+func TestServe_DrainEndsWhatDoesNotFinish(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 20 seconds")
+	}
+	t.Parallel()
+	srv, relay := serveRelay(t)
+	runHost(t, relay, "h", "--to", "tcp://"+tcpService(t, hold))
+	stream := openStream(t, relay)
+
+	begun := time.Now()
+	srv.signal(syscall.SIGTERM)
+	if code := stream.exit(); code != 1 || !strings.Contains(stream.stderr.String(), "(1012)") {
+		t.Errorf("the stream ended with %d and %q, want 1 and close code 1012", code, stream.stderr)
+	}
+	if took := time.Since(begun); took < 15*time.Second {
+		t.Errorf("the stream was cut %v after SIGTERM, want its grace of 15 s at least", took)
+	}
+	if code := srv.exit(); code != 0 {
+		t.Errorf("serve ended with %d, want 0; stderr: %s", code, srv.stderr)
+	}
+	if took := time.Since(begun); took > drainBound {
+		t.Errorf("the drain took %v, want 20 s at most", took)
+	}
+}
+
+func TestServe_SecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	srv, relay := serveRelay(t)
+	runHost(t, relay, "h", "--to", "tcp://"+tcpService(t, hold))
+	openStream(t, relay)
+	srv.signal(syscall.SIGTERM)
+	srv.line()
+	srv.signal(syscall.SIGTERM)
+	srv.exit()
+	if ws := srv.cmd.ProcessState.Sys().(syscall.WaitStatus); !ws.Signaled() || ws.Signal() != syscall.SIGTERM {
+		t.Errorf("serve ended with %v, want the signal to end it: nobody wants to wait any more", srv.cmd.ProcessState)
+	}
+}
+
+func TestServe_AddressInUse(t *testing.T) {
+	t.Parallel()
+	_, relay := serveRelay(t)
+	got := run(t, nil, "", "serve", "--listen", strings.TrimPrefix(relay, "http://"))
+	if got.code != 1 || !strings.Contains(got.stderr, "in use") || got.stdout != "" {
+		t.Errorf("second serve at one address: %+v, want 1 and the reason", got)
+	}
+}

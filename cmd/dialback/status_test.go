@@ -1,0 +1,97 @@
+//go:build unix
+
+package main_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	_, relay := serveRelay(t)
+	before := time.Now()
+	host := runHost(t, relay, "h", "--to", "tcp://127.0.0.1:1")
+
+	got := run(t, nil, "", "status", "--relay", relay, "--id", "h")
+	if got.code != 0 || !strings.HasPrefix(got.stdout, "h: online, last seen ") || got.stderr != "" {
+		t.Errorf("online host: %+v, want 0 and a line that says so", got)
+	}
+	ws := "ws" + strings.TrimPrefix(relay, "http") + "/"
+	got = run(t, []string{"DIALBACK_RELAY=" + ws, "DIALBACK_ID=h", "DIALBACK_JSON=true"}, "", "status")
+	var st struct {
+		ID         string
+		Online     bool
+		LastSeenAt int64
+	}
+	if err := json.Unmarshal([]byte(got.stdout), &st); err != nil || got.code != 0 {
+		t.Fatalf("status by variables: %+v, %v, want JSON and 0", got, err)
+	}
+	if seen := time.UnixMilli(st.LastSeenAt); st.ID != "h" || !st.Online || seen.Before(before.Add(-time.Millisecond)) || seen.After(time.Now().Add(time.Millisecond)) {
+		t.Errorf("status --json: %+v, want h online, last seen since its start at %v", st, before)
+	}
+
+	host.terminate()
+	got = run(t, nil, "", "status", "--relay", relay, "--id", "h", "--json")
+	if got.code != 1 || !strings.Contains(got.stdout, `"online":false`) || !strings.Contains(got.stdout, `"lastSeenAt":`) || !strings.Contains(got.stderr, "offline") {
+		t.Errorf("host that has left: %+v, want 1, offline and when it was last seen", got)
+	}
+	got = run(t, nil, "", "status", "--relay", relay, "--id", "nobody")
+	if got.code != 1 || got.stdout != "nobody: offline, never seen\n" {
+		t.Errorf("unknown host: %+v, want 1 and never seen", got)
+	}
+}
+
+func TestStatus_Denied(t *testing.T) {
+	t.Parallel()
+	_, relay := serveRelay(t, "--token", secret)
+	for token, want := range map[string]string{"": "401: a token is required", "other-" + secret: "401: wrong token"} {
+		got := run(t, []string{"DIALBACK_TOKEN=" + token}, "", "status", "--relay", relay, "--id", "h", "--json")
+		if got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, want) {
+			t.Errorf("token %q: %+v, want 1 and %q", token, got, want)
+		}
+	}
+}
+
+// With everything logged, no token is in the output of any process.
+func TestTokenIsNeverPrinted(t *testing.T) {
+	t.Parallel()
+	debug := []string{"DIALBACK_LOG_LEVEL=debug", "DIALBACK_TOKEN=" + secret}
+	srv := start(t, debug, "serve", "--listen", "127.0.0.1:0")
+	relay := strings.TrimPrefix(srv.line(), "listening on ")
+	host := start(t, debug, "host", "--relay", relay, "--id", "h", "--to", "tcp://"+tcpService(t, countInput))
+	if l := host.line(); !strings.HasPrefix(l, "online: ") {
+		t.Fatalf("host printed %q, want online: the token lets it in", l)
+	}
+	wrong := start(t, []string{"DIALBACK_LOG_LEVEL=debug", "DIALBACK_TOKEN=other-" + secret}, "host", "--relay", relay, "--id", "h", "--to", "tcp://127.0.0.1:1")
+	if l := wrong.line(); l != "offline: wrong token (4401)" {
+		t.Errorf("host with a wrong token printed %q, want that", l)
+	}
+	outputs := map[string]string{}
+	for name, args := range map[string][]string{
+		"connect": {"connect", "--relay", relay, "--id", "h"},
+		"status":  {"status", "--relay", relay, "--id", "h"},
+	} {
+		got := run(t, debug, "hello", args...)
+		if got.code != 0 {
+			t.Errorf("%s with the token: %+v, want 0", name, got)
+		}
+		outputs[name] = got.stdout + got.stderr
+	}
+	host.terminate()
+	srv.kill()
+	wrong.kill()
+	for name, p := range map[string]*process{"serve": srv, "host": host, "denied host": wrong} {
+		if p.stderr.String() == "" {
+			t.Errorf("%s logged nothing at level debug", name)
+		}
+		outputs[name] = p.stdout.String() + p.stderr.String()
+	}
+	for name, out := range outputs {
+		if strings.Contains(out, secret) {
+			t.Errorf("%s printed the token: %s", name, out)
+		}
+	}
+}
