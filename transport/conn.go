@@ -23,6 +23,7 @@ var ErrStalled = errors.New("transport: a write made no progress in time")
 var (
 	errMessageType  = errors.New("transport: the message type is neither Text nor Binary")
 	errUnread       = errors.New("transport: Reader called before the previous message was read to its end")
+	errReading      = errors.New("transport: two goroutines read at once")
 	errWriterClosed = errors.New("transport: the writer of this message is closed")
 )
 

@@ -18,8 +18,10 @@ type Options struct {
 	// WriteTimeout cuts the connection when a write makes no progress for so
 	// long. Zero means 5 minutes, negative no limit.
 	WriteTimeout time.Duration
-	// CloseTimeout is what Close gives the peer. Zero means 1 second; more
-	// than 5 seconds counts as 5.
+	// CloseTimeout is what Close gives the peer to read all that was sent to
+	// it, the close frame too, and to answer. Where much may be on its way to
+	// a slow peer, and must arrive, it should be as long as WriteTimeout. Zero
+	// means 1 second.
 	CloseTimeout time.Duration
 	// BufferSize is the size in bytes of the read and of the write buffer of
 	// an accepted connection. Zero means what net/http has (4 KiB); control
@@ -46,4 +48,13 @@ func (o *Options) withDefaults() Options {
 		c.BufferSize = 4 << 10
 	}
 	return c
+}
+
+// slowCloseTimeout is the CloseTimeout of a close that may have much data
+// before it. o has its defaults.
+func (o *Options) slowCloseTimeout() time.Duration {
+	if o.WriteTimeout < 0 {
+		return defaultWriteTimeout
+	}
+	return o.WriteTimeout
 }

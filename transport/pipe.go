@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -60,8 +61,13 @@ type pipeEnd struct {
 	timer   *time.Timer // owned by the holder of message
 	writing atomic.Bool
 
-	// end is how the connection ended; nil before. Set once.
+	// end is how the connection ended; nil before. Set once, under mu.
 	end atomic.Pointer[CloseError]
+
+	// Guarded by mu.
+	mu    sync.Mutex
+	cut   *time.Timer // ends shutdown, at cutAt; set with end
+	cutAt time.Time
 }
 
 func newPipeEnd(opts Options, in <-chan piece, out chan<- piece) *pipeEnd {
@@ -138,13 +144,20 @@ type pipeReader struct {
 }
 
 func (r *pipeReader) Read(p []byte) (int, error) {
+	if r.open && r.e.end.Load() != nil {
+		return 0, r.e.end.Load()
+	}
 	for r.open {
 		if len(r.piece.data) > 0 {
+			limit := r.e.opts.ReadLimit
+			if limit >= 0 {
+				p = p[:min(int64(len(p)), limit-r.total+1)]
+			}
 			n := copy(p, r.piece.data)
 			r.piece.data = r.piece.data[n:]
 			r.total += int64(n)
-			if limit := r.e.opts.ReadLimit; limit >= 0 && r.total > limit {
-				return n, r.e.finish(&CloseError{Code: CloseTooBig, Reason: limitReason(limit)})
+			if limit >= 0 && r.total > limit {
+				return n - 1, r.e.finish(&CloseError{Code: CloseTooBig, Reason: limitReason(limit)})
 			}
 			return n, nil
 		}
@@ -299,8 +312,17 @@ func (e *pipeEnd) Ping(ctx context.Context) error {
 }
 
 func (e *pipeEnd) Close(code CloseCode, reason string) {
+	e.closeWithin(e.opts.CloseTimeout, code, reason)
+}
+
+// closeSlowly is as that of wsConn.
+func (e *pipeEnd) closeSlowly(code CloseCode, reason string) {
+	e.closeWithin(e.opts.slowCloseTimeout(), code, reason)
+}
+
+func (e *pipeEnd) closeWithin(timeout time.Duration, code CloseCode, reason string) {
 	code, reason = sendable(code, reason)
-	e.finish(&CloseError{Code: code, Reason: reason})
+	e.finishWithin(timeout, &CloseError{Code: code, Reason: reason})
 }
 
 func (e *pipeEnd) CloseNow() {
@@ -315,23 +337,33 @@ func (e *pipeEnd) RemoteAddr() string    { return "pipe" }
 // finish ends this end with end, if nothing has ended it yet, and returns how
 // it ended.
 func (e *pipeEnd) finish(end *CloseError) *CloseError {
-	if e.end.CompareAndSwap(nil, end) {
+	return e.finishWithin(e.opts.CloseTimeout, end)
+}
+
+func (e *pipeEnd) finishWithin(timeout time.Duration, end *CloseError) *CloseError {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.end.Load() == nil {
+		e.end.Store(end)
 		close(e.ending)
 		if end.Remote || end.Code == CloseAbnormal {
 			close(e.over)
 			close(e.done)
 		} else {
+			e.cut, e.cutAt = time.NewTimer(timeout), time.Now().Add(timeout)
 			go e.shutdown(end)
 		}
+	} else if soon := e.opts.CloseTimeout; e.cut != nil && time.Until(e.cutAt) > soon {
+		e.cut.Reset(soon) // it was to go slowly
+		e.cutAt = time.Now().Add(soon)
 	}
 	return e.end.Load()
 }
 
-// shutdown sends the close frame and waits for the peer to have it, for
-// CloseTimeout at most. What arrives meanwhile is dropped.
+// shutdown sends the close frame and waits for the peer to have it, until cut
+// fires. What arrives meanwhile is dropped.
 func (e *pipeEnd) shutdown(end *CloseError) {
-	t := time.NewTimer(e.opts.CloseTimeout)
-	defer t.Stop()
+	defer e.cut.Stop()
 	defer close(e.done)
 	defer close(e.over)
 
@@ -352,7 +384,7 @@ func (e *pipeEnd) shutdown(end *CloseError) {
 			close(ping)
 		case <-e.peer.over:
 			return
-		case <-t.C:
+		case <-e.cut.C:
 			return
 		}
 	}

@@ -31,13 +31,13 @@ type rawConn struct {
 	// Immutable after newRawConn.
 	nc      net.Conn
 	r       io.Reader
-	client  bool                      // control frames are masked
-	timeout time.Duration             // WriteTimeout; no limit if negative
-	failed  func(err error, now bool) // called once a write has failed; must not block
+	client  bool          // control frames are masked
+	timeout time.Duration // WriteTimeout; no limit if negative
+	stalled func(error)   // called by timer; must not block
 
 	// Owned by the holder of the pen.
 	scan  frameScan
-	timer *time.Timer // armed during a write to the network
+	timer *time.Timer // armed during a write to the network, and for good by one that failed
 
 	// Guarded by mu. Never held across I/O.
 	mu       sync.Mutex
@@ -47,6 +47,8 @@ type rawConn struct {
 	pingID   uint64
 	pongDue  bool
 	pong     []byte // payload of the pong that is due
+	closeDue bool
+	close    []byte // payload of the close frame that is due
 	cut      bool
 	cause    error // of the cut
 	readErr  error // first error of Read
@@ -54,10 +56,12 @@ type rawConn struct {
 }
 
 // newRawConn wraps nc. The stream is read from r: nc, or something that yields
-// first what was read from nc already. failed is called when a write fails,
-// with now set if it stalled.
-func newRawConn(nc net.Conn, r io.Reader, client bool, timeout time.Duration, failed func(error, bool)) *rawConn {
-	c := &rawConn{nc: nc, r: r, client: client, timeout: timeout, failed: failed}
+// first what was read from nc already. stalled is called when a write made no
+// progress for timeout, and also that long after a write has failed: until then
+// the reading side may find what the peer has sent before it went away, its
+// close frame above all.
+func newRawConn(nc net.Conn, r io.Reader, client bool, timeout time.Duration, stalled func(error)) *rawConn {
+	c := &rawConn{nc: nc, r: r, client: client, timeout: timeout, stalled: stalled}
 	c.penFree.L = &c.mu
 	return c
 }
@@ -81,26 +85,28 @@ func (c *rawConn) Read(p []byte) (int, error) {
 }
 
 // Write implements io.Writer for the WebSocket library, which calls it from
-// one goroutine at a time.
+// one goroutine at a time. After a close frame it fails.
 func (c *rawConn) Write(p []byte) (int, error) {
 	if err := c.takePen(); err != nil {
 		return 0, err
 	}
+	defer c.layPen()
 	n := 0
 	for n < len(p) {
 		chunk := p[n:min(len(p), n+maxPhysicalWrite)]
 		if c.controlDue() {
 			if c.scan.atBoundary() {
 				if err := c.writeControl(); err != nil {
-					c.layPen()
 					return n, err
 				}
 			}
 			ahead := c.scan
 			chunk = chunk[:ahead.advance(chunk)]
 		}
+		if c.scan.closed && c.scan.atBoundary() {
+			return n, net.ErrClosed
+		}
 		if err := c.push(chunk); err != nil {
-			c.layPen()
 			return n, err
 		}
 		n += len(chunk)
@@ -108,7 +114,6 @@ func (c *rawConn) Write(p []byte) (int, error) {
 			chunk = chunk[c.scan.advance(chunk):]
 		}
 	}
-	c.layPen()
 	return n, nil
 }
 
@@ -135,6 +140,17 @@ func (c *rawConn) sendPong(payload []byte) {
 	c.control()
 }
 
+// sendClose makes a close frame due, after which nothing is written. It does
+// not block. It is false if the frame cannot go out by itself: the library
+// holds back the rest of a fragment.
+func (c *rawConn) sendClose(payload []byte) bool {
+	c.mu.Lock()
+	c.close, c.closeDue = payload, true
+	stuck := !c.penTaken && !c.scan.atBoundary()
+	c.control()
+	return !stuck
+}
+
 // control starts a writer for the control frames that are due, unless there is
 // one, and unlocks mu.
 func (c *rawConn) control() {
@@ -152,13 +168,17 @@ func (c *rawConn) control() {
 // mayControlLocked reports whether a control frame is due and can be written
 // now. The caller holds the pen, or nobody does.
 func (c *rawConn) mayControlLocked() bool {
-	return (c.pingDue || c.pongDue) && !c.cut && c.writeErr == nil && c.scan.atBoundary() && !c.scan.closed
+	return c.anyDueLocked() && !c.cut && c.writeErr == nil && c.scan.atBoundary()
 }
 
 func (c *rawConn) controlDue() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return (c.pingDue || c.pongDue) && !c.scan.closed
+	return c.anyDueLocked()
+}
+
+func (c *rawConn) anyDueLocked() bool {
+	return (c.pingDue || c.pongDue || c.closeDue) && !c.scan.closed
 }
 
 // writing reports whether somebody writes to the network.
@@ -194,12 +214,16 @@ func (c *rawConn) cutOff(cause error) {
 	_ = nc.Close()
 }
 
-// wait returns when nobody writes any more. The connection has been cut.
+// wait returns when nobody writes any more, and nothing is timed. The
+// connection has been cut.
 func (c *rawConn) wait() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.penTaken {
 		c.penFree.Wait()
+	}
+	if c.timer != nil { // the pen is nobody's, and so is timer
+		c.timer.Stop()
 	}
 }
 
@@ -247,7 +271,11 @@ func (c *rawConn) writeControl() error {
 	if c.pingDue {
 		frames = c.appendControl(frames, opPing, binary.BigEndian.AppendUint64(nil, c.pingID))
 	}
-	c.pongDue, c.pingDue = false, false
+	if c.closeDue {
+		frames = c.appendControl(frames, opClose, c.close)
+		c.scan.closed = true
+	}
+	c.pongDue, c.pingDue, c.closeDue = false, false, false
 	c.mu.Unlock()
 	return c.push(frames)
 }
@@ -273,7 +301,7 @@ func (c *rawConn) appendControl(b []byte, opcode byte, payload []byte) []byte {
 func (c *rawConn) push(p []byte) error {
 	if c.timeout > 0 {
 		if c.timer == nil {
-			c.timer = time.AfterFunc(c.timeout, c.stalled)
+			c.timer = time.AfterFunc(c.timeout, c.tellStalled)
 		} else {
 			c.timer.Reset(c.timeout)
 		}
@@ -286,20 +314,25 @@ func (c *rawConn) push(p []byte) error {
 		return nil
 	}
 	c.mu.Lock()
-	first := c.writeErr == nil && !c.cut
+	defer c.mu.Unlock()
+	if c.cut {
+		return c.cause
+	}
 	if c.writeErr == nil {
 		c.writeErr = err
 	}
-	if c.cut {
-		err = c.cause
-	}
-	c.mu.Unlock()
-	if first {
-		c.failed(err, false)
+	if c.timer != nil {
+		c.timer.Reset(c.timeout)
 	}
 	return err
 }
 
-// stalled is called by timer. If the write ends at this very moment it has
+// tellStalled is called by timer. If the write ends at this very moment it has
 // still taken the whole WriteTimeout.
-func (c *rawConn) stalled() { c.failed(ErrStalled, true) }
+func (c *rawConn) tellStalled() {
+	_, err := c.errors()
+	if err == nil {
+		err = ErrStalled
+	}
+	c.stalled(err)
+}
