@@ -2,11 +2,11 @@ package transport
 
 import "sync"
 
-// chunkSize is the size of the buffers of a StreamConn, and of the largest
-// message that it sends, in bytes.
-const chunkSize = 32 << 10
+// chunkSize is how many bytes a chunk holds: with its two numbers it is 32 KiB.
+const chunkSize = 32<<10 - 16
 
-// chunk is a buffer on its way between a StreamConn and its Conn.
+// chunk is a pooled buffer: bytes on their way between a StreamConn and its
+// Conn, or the begin of a frame that a rawConn holds back.
 type chunk struct {
 	buf  [chunkSize]byte
 	from int // first byte that is not read

@@ -1,14 +1,13 @@
 package transport
 
 import (
+	"crypto/rand"
 	"crypto/tls"
 	"encoding/binary"
 	"io"
 	"net"
 	"sync"
 	"time"
-
-	"crypto/rand"
 )
 
 // maxPhysicalWrite bounds one write to the network, in bytes: the WriteTimeout
@@ -37,6 +36,7 @@ type rawConn struct {
 
 	// Owned by the holder of the pen.
 	scan  frameScan
+	held  *chunk      // begin of a frame that is not written yet; nil at a boundary
 	timer *time.Timer // armed during a write to the network, and for good by one that failed
 
 	// Guarded by mu. Never held across I/O.
@@ -85,7 +85,9 @@ func (c *rawConn) Read(p []byte) (int, error) {
 }
 
 // Write implements io.Writer for the WebSocket library, which calls it from
-// one goroutine at a time. After a close frame it fails.
+// one goroutine at a time, with whatever fills its buffer. What is not the end
+// of a frame is held back, so that a frame of a few buffers is one write to
+// the network. After a close frame Write fails.
 func (c *rawConn) Write(p []byte) (int, error) {
 	if err := c.takePen(); err != nil {
 		return 0, err
@@ -93,28 +95,60 @@ func (c *rawConn) Write(p []byte) (int, error) {
 	defer c.layPen()
 	n := 0
 	for n < len(p) {
-		chunk := p[n:min(len(p), n+maxPhysicalWrite)]
-		if c.controlDue() {
-			if c.scan.atBoundary() {
-				if err := c.writeControl(); err != nil {
-					return n, err
-				}
+		due := c.controlDue()
+		if due && c.scan.atBoundary() {
+			if err := c.writeControl(); err != nil {
+				return n, err
 			}
-			ahead := c.scan
-			chunk = chunk[:ahead.advance(chunk)]
 		}
 		if c.scan.closed && c.scan.atBoundary() {
 			return n, net.ErrClosed
 		}
-		if err := c.push(chunk); err != nil {
+		end := n + c.scan.advance(p[n:])
+		for !due && end < len(p) { // more whole frames go out with this one
+			next := c.scan
+			k := next.advance(p[end:])
+			if !next.atBoundary() {
+				break
+			}
+			c.scan = next
+			end += k
+		}
+		if err := c.emit(p[n:end]); err != nil {
 			return n, err
 		}
-		n += len(chunk)
-		for len(chunk) > 0 {
-			chunk = chunk[c.scan.advance(chunk):]
-		}
+		n = end
 	}
 	return n, nil
+}
+
+// emit writes p, after which scan stands, to the network or, inside a frame,
+// to held. The caller holds the pen.
+func (c *rawConn) emit(p []byte) error {
+	if c.held != nil && len(p) > len(c.held.buf)-c.held.to {
+		if err := c.flushHeld(); err != nil {
+			return err
+		}
+	}
+	if c.held == nil && (c.scan.atBoundary() || len(p) > chunkSize/2) {
+		return c.push(p)
+	}
+	if c.held == nil {
+		c.held = newChunk()
+	}
+	c.held.to += copy(c.held.buf[c.held.to:], p)
+	if c.scan.atBoundary() {
+		return c.flushHeld()
+	}
+	return nil
+}
+
+func (c *rawConn) flushHeld() error {
+	h := c.held
+	c.held = nil
+	err := c.push(h.buf[:h.to])
+	chunks.Put(h)
+	return err
 }
 
 // Close implements io.Closer for the WebSocket library.
@@ -222,7 +256,8 @@ func (c *rawConn) wait() {
 	for c.penTaken {
 		c.penFree.Wait()
 	}
-	if c.timer != nil { // the pen is nobody's, and so is timer
+	c.held = nil // the pen is nobody's
+	if c.timer != nil {
 		c.timer.Stop()
 	}
 }
@@ -296,9 +331,20 @@ func (c *rawConn) appendControl(b []byte, opcode byte, payload []byte) []byte {
 	return b
 }
 
-// push writes p to the network under the WriteTimeout. The caller holds the
-// pen.
+// push writes p to the network, in parts that are each under the WriteTimeout.
+// The caller holds the pen.
 func (c *rawConn) push(p []byte) error {
+	for len(p) > 0 {
+		part := p[:min(len(p), maxPhysicalWrite)]
+		if err := c.pushPart(part); err != nil {
+			return err
+		}
+		p = p[len(part):]
+	}
+	return nil
+}
+
+func (c *rawConn) pushPart(p []byte) error {
 	if c.timeout > 0 {
 		if c.timer == nil {
 			c.timer = time.AfterFunc(c.timeout, c.tellStalled)

@@ -14,7 +14,7 @@ import (
 // with 1000. Any other end is a *CloseError, so that a truncated stream does
 // not look complete. A text message other than EOF closes the stream with 1003.
 //
-// Writing. Write puts bytes into a send buffer of two chunks of 32 KiB, as a
+// Writing. Write puts bytes into a send buffer of twice 32 KiB, as a
 // TCP socket does, and returns once the last of them is in there; a goroutine
 // that lives while there is something to send sends them. A write deadline
 // ends the wait for room: Write returns how many bytes it has put in, those

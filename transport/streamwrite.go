@@ -6,6 +6,10 @@ import (
 	"os"
 )
 
+// maxPart is the largest message that a StreamConn sends, in bytes: with its
+// frame header a chunk.
+const maxPart = chunkSize - 14
+
 // eofFrame ends one direction of a byte stream.
 var eofFrame = Encode(EOF{})
 
@@ -61,7 +65,7 @@ func (s *StreamConn) put(p []byte) (int, error) {
 		s.unsent = newChunk()
 	}
 	c := s.unsent
-	n := copy(c.buf[c.to:], p)
+	n := copy(c.buf[c.to:maxPart], p)
 	c.to += n
 	s.wakeLocked()
 	return n, nil

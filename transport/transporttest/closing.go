@@ -233,8 +233,8 @@ func messageCutBetweenFragments(t *testing.T, a, b transport.Conn) {
 		t.Fatal(err)
 	}
 	sent := start(func() (struct{}, error) {
-		for range 4 {
-			if _, err := w.Write(make([]byte, 5000)); err != nil {
+		for range 3 {
+			if _, err := w.Write(make([]byte, 20_000)); err != nil {
 				return struct{}{}, err
 			}
 		}
