@@ -158,6 +158,10 @@ const (
 	maxMeta     = 1 << 10
 	pingCap     = 8 // pings of one socket that one batch answers
 	pingBatchTo = 500
+
+	// controlBuffer is the size of the read and of the write buffer of a control
+	// socket: most of its life it is idle, and most frames are short.
+	controlBuffer = 128
 )
 
 var nodeIDPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)

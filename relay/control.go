@@ -75,6 +75,10 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 			att.Instance = inst.String()
 			att.Seq, _ = strconv.ParseUint(q.Get("seq"), 10, 64)
 		}
+		if att.Seq > store.MaxGeneration {
+			s.deny(w, r, hostID, badRequest("seq is too large"))
+			return
+		}
 	}
 	if err := s.admitHost(); err != nil {
 		s.writeError(w, r, hostID, err)
@@ -82,7 +86,7 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 	}
 	conn, err := transport.Accept(w, r, &transport.AcceptOptions{Options: transport.Options{
 		ReadLimit: transport.MaxControlFrame, WriteTimeout: s.cfg.ControlWriteTimeout,
-		CloseTimeout: s.cfg.CloseTimeout, BufferSize: 512,
+		CloseTimeout: s.cfg.CloseTimeout, BufferSize: controlBuffer,
 	}})
 	if err != nil {
 		s.stats.hosts.Add(-1)

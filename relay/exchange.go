@@ -70,7 +70,7 @@ func whyNoAnswer(ctx context.Context, out *outbound, timer *headerTimer, otherwi
 // goroutine begins only when the exchange has lasted for one interval.
 func (s *Server) keepData(conn transport.Conn, waiting func() bool) (stop func()) {
 	t := time.AfterFunc(s.cfg.DataPing, func() {
-		s.spawn(func() { keepalive(conn, s.cfg.DataPing, waiting) })
+		s.spawn(func() { s.keepalive(conn, waiting) })
 	})
 	return func() { t.Stop() }
 }

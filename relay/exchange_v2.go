@@ -33,6 +33,9 @@ func (s *Server) exchangeV2(ctx context.Context, conn transport.Conn, out *outbo
 		return nil, whyNoAnswer(ctx, out, timer, err)
 	}
 	head := transport.Encode(transport.HTTPRequest{Method: out.method, Path: path, Headers: flatHeader(out.header)})
+	if len(head) > transport.MaxControlFrame {
+		return fail(badRequest("the request's header is larger than 64 KiB"))
+	}
 	if err := conn.Write(transport.Text, head); err != nil {
 		return fail(ErrStreamClosed)
 	}

@@ -172,34 +172,34 @@ func copyEOF(dst transport.Conn, r io.Reader) error {
 	return nil
 }
 
-// keepalive pings conn so that idle NAT mappings and load balancers keep it.
-// A connection that misses three pongs in a row is cut, but not while bytes
-// wait on either side: who is blocked in a write does not read, and cannot pong.
+// keepalive pings conn so that idle NAT mappings and load balancers keep it. A
+// connection that has sent no pong for StallTimeout is cut, but not while
+// bytes wait on either side: who is blocked in a write does not read, and
+// cannot pong. The limit is not shorter because the far end may be blocked by
+// something that is not seen from here.
 func (sp *splice) keepalive(conn, other transport.Conn) {
-	keepalive(conn, sp.srv.cfg.DataPing, func() bool { return conn.Writing() || other.Writing() })
+	sp.srv.keepalive(conn, func() bool { return conn.Writing() || other.Writing() })
 }
 
-func keepalive(conn transport.Conn, interval time.Duration, waiting func() bool) {
-	tick := time.NewTicker(interval)
+func (s *Server) keepalive(conn transport.Conn, waiting func() bool) {
+	tick := time.NewTicker(s.cfg.DataPing)
 	defer tick.Stop()
-	missed := 0
+	heard := time.Now()
 	for {
 		select {
 		case <-conn.Done():
 			return
 		case <-tick.C:
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), interval)
+		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DataPing)
 		err := conn.Ping(ctx)
 		cancel()
 		switch {
 		case err == nil, waiting():
-			missed = 0
-		case errors.Is(err, context.DeadlineExceeded):
-			if missed++; missed == 3 {
-				conn.CloseNow()
-				return
-			}
+			heard = time.Now()
+		case time.Since(heard) >= s.cfg.StallTimeout:
+			conn.CloseNow()
+			return
 		}
 	}
 }
