@@ -132,7 +132,18 @@ func (b *backoff) fight(now time.Time) bool {
 }
 
 func (b *backoff) jitter(limit time.Duration) time.Duration {
-	return time.Duration(b.rand() * float64(limit))
+	return time.Duration(b.random() * float64(limit))
+}
+
+// random calls the embedder's rand, whose panic or nonsense must not stop the
+// reconnect loop.
+func (b *backoff) random() (f float64) {
+	f = 1
+	defer func() { _ = recover() }()
+	if x := b.rand(); x >= 0 && x <= 1 {
+		f = x
+	}
+	return f
 }
 
 func (b *backoff) slowly() time.Duration { return b.slow + b.jitter(b.slow/10) }

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -101,10 +102,29 @@ func TestBackoff_Fight(t *testing.T) {
 	}
 }
 
+// A Rand that panics or talks nonsense must not stop the reconnect loop.
+func TestBackoff_BadRand(t *testing.T) {
+	for name, rand := range map[string]func() float64{
+		"panics":   func() float64 { panic("no") },
+		"NaN":      math.NaN,
+		"negative": func() float64 { return -1 },
+		"huge":     func() float64 { return 1e30 },
+	} {
+		b, err := agent.NewBackoff(backoffConfig, rand)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, _ := b.Next(time.Now(), errors.New("broken"), 0); d != 500*time.Millisecond {
+			t.Errorf("%s: delay %v, want the whole 500ms", name, d)
+		}
+	}
+}
+
+var backoffConfig = agent.Config{RelayURL: "ws://r", HostID: "h", Services: map[string]agent.Handler{"": agent.ForwardTCP("h:1")}}
+
 func newBackoff(t *testing.T, rand float64) *agent.Backoff {
 	t.Helper()
-	b, err := agent.NewBackoff(agent.Config{RelayURL: "ws://r", HostID: "h", Services: map[string]agent.Handler{"": agent.ForwardTCP("h:1")}},
-		func() float64 { return rand })
+	b, err := agent.NewBackoff(backoffConfig, func() float64 { return rand })
 	if err != nil {
 		t.Fatal(err)
 	}

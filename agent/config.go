@@ -49,8 +49,9 @@ type Config struct {
 	// it stays the caller's own. Nil means one that dials by HTTP/1.1, through
 	// the proxy of the environment if there is one.
 	Transport *http.Transport
-	// Rand gives the jitter of reconnects, in [0,1). It is called from one
-	// goroutine at a time. Nil means math/rand/v2.
+	// Rand gives the jitter of reconnects, in [0,1]; a panic or anything else
+	// counts as 1. It is called from one goroutine at a time. Nil means
+	// math/rand/v2.
 	Rand func() float64
 
 	// MaxStreams bounds the streams of this host together with the dial-backs

@@ -277,6 +277,7 @@ func testControlDrainOverlaps(t *testing.T) {
 	if !old.isOpen() {
 		t.Fatal("the draining socket was closed before its successor was confirmed")
 	}
+	synctest.Wait()
 	c.hello(2)
 	if ce := old.ended(); ce.Code != transport.CloseNormal || !ce.Remote {
 		t.Errorf("the draining socket ended with %v, want 1000", ce)

@@ -215,6 +215,7 @@ func testDialRepeatedTicketIsOneDial(t *testing.T) {
 	c := r.next(1)
 	c.dial(transport.StreamDial{Ticket: "t"})
 	c.dial(transport.StreamDial{Ticket: "t"})
+	synctest.Wait()
 	close(release)
 	c.want(transport.Refuse{Ticket: "t", Status: 502, Reason: "service down: connection refused"})
 	time.Sleep(time.Minute)

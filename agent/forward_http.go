@@ -36,8 +36,12 @@ type HTTPOptions struct {
 // that breaks off in the middle breaks off for the client too.
 //
 // Connections to the service are kept, but a request that could not be sent
-// again never rides on one that the service may be about to close: see
-// ARCHITECTURE.md.
+// again (anything but GET, HEAD, OPTIONS and TRACE without a body, or with an
+// Idempotency-Key and no body) never rides on one that the service may be about
+// to close: it takes one that was used within the last 250 milliseconds, or
+// until a second before the end that the service announced by Keep-Alive:
+// timeout=, else a new one. The others are sent again, once, if a kept
+// connection turns out to be closed.
 func ForwardHTTP(target string) Handler { return ForwardHTTPWith(target, HTTPOptions{}) }
 
 // ForwardHTTPWith is ForwardHTTP with options.

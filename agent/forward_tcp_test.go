@@ -181,7 +181,7 @@ func testForwardTCPDirectionsAreSeparate(t *testing.T) {
 	}
 	// Nobody reads from the stream now; its end is found out all the same.
 	s.CloseNow()
-	time.Sleep(2 * time.Minute)
+	time.Sleep(6 * time.Minute)
 }
 
 func TestForwardTCP_TextMessageIsAnError(t *testing.T) {

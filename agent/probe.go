@@ -21,8 +21,9 @@ const (
 )
 
 // probe finds out that a stream has ended while nobody reads from it: its
-// bytes go to a service that takes none. It does so by writing pings, which
-// fail when the relay has closed the socket.
+// bytes go to a service that takes none. It does so by writing pings: the
+// WriteTimeout of the socket ends it when one of them has failed, or makes no
+// progress.
 type probe struct {
 	// Immutable after newProbe.
 	conn  transport.Conn
@@ -67,16 +68,13 @@ func (p *probe) run() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), probeInterval/5)
 	defer cancel()
-	// No pong can be read, so its absence means nothing. Ping returns early
-	// when the connection has ended.
-	_ = p.conn.Ping(ctx)
-	select {
-	case <-p.conn.Done():
+	// No pong can be read, so its absence means nothing.
+	err := p.conn.Ping(ctx)
+	switch {
+	case err != nil && ctx.Err() == nil:
 		p.dead()
-	case <-ctx.Done():
-		if p.state.Load() == probeArmed {
-			p.timer.Reset(probeInterval)
-		}
+	case p.state.Load() == probeArmed:
+		p.timer.Reset(probeInterval)
 	}
 }
 

@@ -1,0 +1,87 @@
+package agent_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dialback/dialback/agent"
+)
+
+func TestForwardHTTP_ServiceDown(t *testing.T) {
+	for _, tt := range []struct {
+		name, method, message string
+		status                int
+		local                 func(net.Conn) // nil: nobody listens
+	}{
+		{"refused", "GET", "service down: connection refused", 502, nil},
+		{"refused POST", "POST", "service down: connection refused", 502, nil},
+		{"closes without an answer", "POST", "the service closed the connection before it answered", 502, func(c net.Conn) { c.Close() }},
+		{"no HTTP", "GET", "the service closed the connection before it answered", 502, func(c net.Conn) {
+			_, _ = io.WriteString(c, "SSH-2.0-x\r\n\r\n")
+			c.Close()
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newFakeRelay(t)
+				if tt.local != nil {
+					ln, err := r.net.Listen("local:80")
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { ln.Close() })
+					go func() {
+						for {
+							conn, err := ln.Accept()
+							if err != nil {
+								return
+							}
+							tt.local(conn)
+						}
+					}()
+				}
+				c := serving(t, r, agent.ForwardHTTPWith("http://local:80", agent.HTTPOptions{DialContext: r.net.DialContext}))
+				req, _ := http.NewRequest(tt.method, "http://any/", strings.NewReader("x"))
+				res, err := httpClient(c).Do(req)
+				b := body(t, res, err)
+				var got struct {
+					Error struct{ Code, Message string }
+				}
+				if err := json.Unmarshal([]byte(b), &got); err != nil {
+					t.Errorf("%q: %v", b, err)
+				}
+				if res.StatusCode != tt.status || res.Header.Get("Dialback-Error") != "service_down" || got.Error.Code != "service_down" || got.Error.Message != tt.message {
+					t.Errorf("%d %v %s", res.StatusCode, res.Header, b)
+				}
+			})
+		})
+	}
+}
+
+// A stream stays usable when a service is down, and the relay alone closes an
+// idle one.
+func TestForwardHTTP_IdleStreamIsKept(t *testing.T) {
+	synctest.Test(t, testForwardHTTPIdleStreamIsKept)
+}
+func testForwardHTTPIdleStreamIsKept(t *testing.T) {
+	r := newFakeRelay(t)
+	c := serving(t, r, agent.ForwardHTTPWith("http://local:80", agent.HTTPOptions{DialContext: r.net.DialContext}))
+	conn, _ := dialStream(c)(t.Context(), "", "")
+	br := bufio.NewReader(conn)
+	for range 3 {
+		io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		res, err := http.ReadResponse(br, nil)
+		if _ = body(t, res, err); res.StatusCode != 502 {
+			t.Errorf("answer %d", res.StatusCode)
+		}
+		time.Sleep(24 * time.Hour)
+	}
+	conn.Close()
+}
