@@ -113,7 +113,7 @@ func (p *process) line() string {
 		}
 		return l
 	case <-time.After(patience):
-		p.t.Fatalf("%q printed no line; stderr: %s", p.cmd.Args, p.stderr)
+		p.t.Fatalf("%q printed no further line\nstdout: %q\nstderr: %s", p.cmd.Args, p.stdout, p.stderr)
 	}
 	return ""
 }
