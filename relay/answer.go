@@ -52,14 +52,14 @@ func setHeader(h http.Header, resp *http.Response) {
 // answer for a whole one. That is what the panic with http.ErrAbortHandler
 // does, which net/http expects and does not log.
 func (s *Server) answer(w http.ResponseWriter, rc *http.ResponseController, r *http.Request, st *stream, out *outbound, resp *http.Response) {
-	defer out.stopUpload(rc)
+	defer out.stopUpload(w)
 	defer resp.Body.Close()
 	setHeader(w.Header(), resp)
 	announced := len(resp.Trailer)
 	w.WriteHeader(resp.StatusCode)
 	if err := s.copyBody(w, rc, resp); err != nil {
 		resp.Body.Close()
-		out.stopUpload(rc)
+		out.stopUpload(w)
 		switch {
 		case st.aborted() != nil:
 			err = st.aborted()

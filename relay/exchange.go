@@ -18,6 +18,9 @@ func (s *Server) exchange(ctx context.Context, st *stream, t Target, out *outbou
 		return nil, err
 	}
 	st.opened(att)
+	if out.begin != nil {
+		out.begin()
+	}
 	if att.Proto < 3 {
 		return s.exchangeV2(ctx, conn, out)
 	}

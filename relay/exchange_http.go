@@ -179,6 +179,7 @@ func (hc *httpConn) upload(out *outbound, head []byte) bool {
 			}
 		}
 		if err == io.EOF && (out.length < 0 || left == 0) {
+			out.upload.ended()
 			return out.length > 0 || hc.endChunks(out)
 		}
 		if err == io.EOF {

@@ -104,6 +104,7 @@ func uploadV2(conn transport.Conn, out *outbound) bool {
 			}
 		}
 		if err == io.EOF {
+			out.upload.ended()
 			return conn.Write(transport.Text, transport.Encode(transport.HTTPEnd{})) == nil
 		}
 		if err != nil {

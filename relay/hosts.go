@@ -115,8 +115,10 @@ func (s *Server) serveExchange(w http.ResponseWriter, r *http.Request, hub *hub,
 	defer st.finish()
 	rc := http.NewResponseController(w)
 	unbind(rc)
-	if r.ProtoMajor == 1 {
-		rc.EnableFullDuplex() // else net/http eats the body before the answer, and truncates answers
+	out.begin = func() {
+		if r.ProtoMajor == 1 {
+			rc.EnableFullDuplex() // else net/http eats the body before the answer, and truncates answers
+		}
 	}
 	out.inform = func(status int, h http.Header) { informClient(w, status, h) }
 	resp, err := s.exchange(st.ctx, st, t, out)
@@ -124,7 +126,7 @@ func (s *Server) serveExchange(w http.ResponseWriter, r *http.Request, hub *hub,
 		if aborted := st.aborted(); aborted != nil {
 			err = aborted
 		}
-		out.stopUpload(rc)
+		out.stopUpload(w)
 		return err
 	}
 	s.answer(w, rc, r, st, out, resp)

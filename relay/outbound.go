@@ -24,7 +24,9 @@ type outbound struct {
 	upgrade   string      // the value of Upgrade, for requests that ask for one
 	webSocket bool
 
-	// inform passes a 1xx answer on; may be nil.
+	// begin is called once the host is there, before the body is read; inform
+	// passes a 1xx answer on. Both may be nil.
+	begin  func()
 	inform func(status int, h http.Header)
 
 	upload upload
@@ -34,8 +36,15 @@ type outbound struct {
 type upload struct {
 	done chan struct{} // nil when there is no such goroutine; closed when it has ended
 
-	mu  sync.Mutex
-	err error // why the client's body could not be read
+	mu    sync.Mutex
+	whole bool  // the body was read to its end
+	err   error // why the client's body could not be read
+}
+
+func (u *upload) ended() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.whole = true
 }
 
 func (u *upload) fail(err error) {
@@ -52,22 +61,40 @@ func (u *upload) failed() error {
 	return u.err
 }
 
-// stopUpload makes sure that nobody reads the request's body any more: a
-// handler must not return before. A read that waits for a silent client is
-// woken by a deadline; such a connection cannot be used again anyway.
-func (out *outbound) stopUpload(rc *http.ResponseController) {
+// stopUpload makes sure that nobody reads the request's body any more, which a
+// handler must not leave behind, and that what was not read of it is never
+// taken for the next request. A read that waits for a silent client is woken
+// by a deadline.
+func (out *outbound) stopUpload(w http.ResponseWriter) {
 	if out.upload.done == nil {
 		return
 	}
 	select {
 	case <-out.upload.done:
-		return
 	default:
+		http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
+		<-out.upload.done
 	}
-	if rc != nil {
-		rc.SetReadDeadline(time.Unix(1, 0))
+	out.upload.mu.Lock()
+	whole := out.upload.whole
+	out.upload.mu.Unlock()
+	if !whole {
+		closeAfterReply(w)
 	}
-	<-out.upload.done
+}
+
+// closeAfterReply tells net/http not to use the connection again. Only a
+// MaxBytesReader can say so after the header is out. Without it, with full
+// duplex, net/http 1.26 goes on behind the part of a body that was read.
+func closeAfterReply(w http.ResponseWriter) {
+	for {
+		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			break
+		}
+		w = u.Unwrap()
+	}
+	http.MaxBytesReader(w, io.NopCloser(strings.NewReader("x")), 0).Read(make([]byte, 1))
 }
 
 // outbound prepares r for a host: no hop-by-hop headers, the identity's headers

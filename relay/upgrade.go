@@ -16,6 +16,9 @@ import (
 func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Request, st *stream, host transport.Conn, out *outbound) error {
 	rc := http.NewResponseController(w)
 	unbind(rc)
+	if r.ProtoMajor == 1 {
+		rc.EnableFullDuplex()
+	}
 	out.inform = func(status int, h http.Header) { informClient(w, status, h) }
 	resp, err := s.exchangeHTTP(ctx, host, out)
 	if err != nil {
@@ -23,6 +26,7 @@ func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Req
 		if aborted := st.aborted(); aborted != nil {
 			err = aborted
 		}
+		out.stopUpload(w)
 		return err
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {

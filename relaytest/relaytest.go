@@ -36,6 +36,7 @@ type Server struct {
 	t    testing.TB
 	net  *memnet.Network
 	http *http.Server
+	open *conns
 
 	mu       sync.Mutex
 	dead     chan struct{} // closed by Close
@@ -50,6 +51,8 @@ type Options struct {
 	// Wrap puts the embedder's own handler around the relay: middleware, a
 	// mux, a path prefix.
 	Wrap func(http.Handler) http.Handler
+	// HTTP changes the http.Server before it serves.
+	HTTP func(*http.Server)
 	// Prefix is appended to URL, for relays that Wrap mounts below a path.
 	Prefix string
 }
@@ -86,7 +89,11 @@ func NewServer(t testing.TB, o *Options) *Server {
 	if err != nil {
 		t.Fatalf("relaytest: %v", err)
 	}
-	s.http = &http.Server{Handler: h}
+	s.open = newConns()
+	s.http = &http.Server{Handler: h, ConnState: s.open.connState}
+	if o.HTTP != nil {
+		o.HTTP(s.http)
+	}
 	go s.http.Serve(ln)
 	t.Cleanup(s.Close)
 	return s
@@ -119,6 +126,7 @@ func (s *Server) Close() {
 	s.mu.Unlock()
 	s.Relay.Close()
 	s.http.Close()
+	s.open.wait(5 * time.Second)
 }
 
 // Transport returns a new transport on the in-memory network, for an
