@@ -72,7 +72,8 @@ type Conn interface {
 	CloseNow()
 	// Done is closed when the connection is over and its goroutines ended.
 	Done() <-chan struct{}
-	// Writing reports whether a write is in flight: bytes wait for the peer.
+	// Writing reports whether a data write is in flight: bytes wait for the
+	// peer. Pings and pongs do not count.
 	Writing() bool
 	// Subprotocol is the negotiated subprotocol, or empty.
 	Subprotocol() string

@@ -215,13 +215,6 @@ func (c *rawConn) anyDueLocked() bool {
 	return (c.pingDue || c.pongDue || c.closeDue) && !c.scan.closed
 }
 
-// writing reports whether somebody writes to the network.
-func (c *rawConn) writing() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.penTaken
-}
-
 // errors returns the first error of Read, and that of a write.
 func (c *rawConn) errors() (readErr, writeErr error) {
 	c.mu.Lock()

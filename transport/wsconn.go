@@ -31,6 +31,8 @@ type wsConn struct {
 
 	// end is how the connection ended; nil before. Set once.
 	end atomic.Pointer[CloseError]
+	// inFlight counts data writes under way; pings and pongs wait for nobody.
+	inFlight atomic.Int32
 
 	// Guarded by mu.
 	mu       sync.Mutex
@@ -117,7 +119,10 @@ func (c *wsConn) Write(t MessageType, p []byte) error {
 	if e := c.end.Load(); e != nil {
 		return e
 	}
-	if err := c.ws.Write(context.Background(), websocket.MessageType(t), p); err != nil {
+	c.inFlight.Add(1)
+	err := c.ws.Write(context.Background(), websocket.MessageType(t), p)
+	c.inFlight.Add(-1)
+	if err != nil {
 		return c.writeFailed(err)
 	}
 	return nil
@@ -148,7 +153,9 @@ func (w *wsWriter) Write(p []byte) (int, error) {
 	if w.w == nil {
 		return 0, errWriterClosed
 	}
+	w.c.inFlight.Add(1)
 	n, err := w.w.Write(p)
+	w.c.inFlight.Add(-1)
 	if err != nil {
 		err = w.c.writeFailed(err)
 	}
@@ -168,6 +175,6 @@ func (w *wsWriter) Close() error {
 }
 
 func (c *wsConn) Done() <-chan struct{} { return c.done }
-func (c *wsConn) Writing() bool         { return c.raw.writing() }
+func (c *wsConn) Writing() bool         { return c.inFlight.Load() > 0 }
 func (c *wsConn) Subprotocol() string   { return c.ws.Subprotocol() }
 func (c *wsConn) RemoteAddr() string    { return c.remoteAddr }
