@@ -11,9 +11,9 @@ func TestBuildsForOtherSystems(t *testing.T) {
 		t.Skip("builds the standard library for other systems")
 	}
 	t.Parallel()
-	for _, system := range []string{"linux", "darwin", "windows", "freebsd"} {
+	for _, system := range []string{"windows", "darwin"} {
 		cmd := exec.Command("go", "build", "-o", os.DevNull, ".")
-		cmd.Env = append(os.Environ(), "GOOS="+system, "GOARCH=arm64", "CGO_ENABLED=0")
+		cmd.Env = append(os.Environ(), "GOOS="+system, "GOARCH=amd64", "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("GOOS=%s: %v\n%s", system, err, out)
 		}
