@@ -74,22 +74,33 @@ func host(ctx context.Context, args []string) error {
 // teller prints one line for each change of a host's state. The agent calls it
 // from one goroutine at a time.
 type teller struct {
-	out  io.Writer
-	id   string
-	last string // the line that was printed last
+	out    io.Writer
+	id     string
+	online bool
+	last   string // the line that was printed last
 }
 
 func (t *teller) hooks() agent.Hooks {
-	return agent.Hooks{
-		Online:   func(o agent.Online) { t.tell(fmt.Sprintf("online: %s at node %s", t.id, o.Node)) },
-		Offline:  t.offline,
-		Retry:    func(err error, _ time.Duration) { t.offline(err) },
-		Replaced: t.replaced,
-	}
+	return agent.Hooks{Online: t.isOnline, Offline: t.isOffline, Retry: t.failed, Replaced: t.replaced}
 }
 
-// offline is told of every attempt that fails; only a new reason is news.
-func (t *teller) offline(err error) { t.tell(fmt.Sprintf("offline: %v", reason(err))) }
+func (t *teller) isOnline(o agent.Online) {
+	t.online = true
+	t.tell(fmt.Sprintf("online: %s at node %s", t.id, o.Node))
+}
+
+func (t *teller) isOffline(err error) {
+	t.online = false
+	t.tell(fmt.Sprintf("offline: %v", reason(err)))
+}
+
+// failed is told of every attempt. While a relay drains, one for the successor
+// of a socket that still serves is no news; else only a new reason is.
+func (t *teller) failed(err error, _ time.Duration) {
+	if !t.online {
+		t.isOffline(err)
+	}
+}
 
 func (t *teller) replaced(away time.Duration) {
 	t.tell(fmt.Sprintf("replaced: another process uses the id %s; staying away for %v", t.id, away.Round(time.Second)))

@@ -43,7 +43,7 @@ func health(t *testing.T, relay string) int {
 func TestServe_DrainLetsStreamsFinish(t *testing.T) {
 	t.Parallel()
 	srv, relay := serveRelay(t)
-	runHost(t, relay, "h", "--to", "tcp://"+tcpService(t, hold))
+	host := runHost(t, relay, "h", "--to", "tcp://"+tcpService(t, hold))
 	stream := openStream(t, relay)
 	if got := health(t, relay); got != http.StatusOK {
 		t.Errorf("health is %d before the drain, want 200", got)
@@ -72,6 +72,9 @@ func TestServe_DrainLetsStreamsFinish(t *testing.T) {
 	}
 	if code := srv.exit(); code != 0 {
 		t.Errorf("serve ended with %d, want 0; stderr: %s", code, srv.stderr)
+	}
+	if l := host.line(); !strings.HasPrefix(l, "offline: ") || !strings.HasSuffix(l, "(1012)") {
+		t.Errorf("the host printed %q during the drain, want nothing before its end: it was online all the time", l)
 	}
 	if took := time.Since(begun); took > drainBound {
 		t.Errorf("the drain took %v, want 20 s at most", took)
