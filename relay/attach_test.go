@@ -123,6 +123,7 @@ func TestReplaced_LateCloseTouchesNothing(t *testing.T) {
 		old.Freeze()
 		fresh := s.MustConnect("h", relaytest.HostConfig{Proto: 3})
 		client, host := connectTo(t, s, fresh)
+		roundTrip(t, client, host, "before")
 		st.Set("Detach", storetest.Fault{Delay: 500 * time.Millisecond}) // fault 11
 		old.Vanish()
 		time.Sleep(3 * time.Second)
@@ -139,6 +140,7 @@ func TestControlLost_StreamsGoOn(t *testing.T) {
 		s := server(t, nil)
 		h := s.MustConnect("h", relaytest.HostConfig{Proto: 3})
 		client, host := connectTo(t, s, h)
+		roundTrip(t, client, host, "before")
 		h.Vanish()
 		time.Sleep(time.Minute)
 		roundTrip(t, client, host, "a minute after the control socket was lost")
@@ -151,6 +153,7 @@ func TestReplaced_StreamsOfTheOldSocketGoOn(t *testing.T) {
 		s := server(t, nil)
 		old := s.MustConnect("h", relaytest.HostConfig{Proto: 3})
 		client, host := connectTo(t, s, old)
+		roundTrip(t, client, host, "before")
 		s.MustConnect("h", relaytest.HostConfig{Proto: 3})
 		wantClosed(t, old, "replaced", transport.CloseReplaced)
 		roundTrip(t, client, host, "after the host was replaced")

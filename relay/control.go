@@ -277,11 +277,9 @@ func (c *controlConn) send(frame []byte) bool {
 	return true
 }
 
-func (c *controlConn) startSending() {
-	if !c.srv.spawn(c.sendLoop) {
-		c.conn.CloseNow()
-	}
-}
+// startSending starts sendLoop. A Server that closes sends nothing more: its
+// Close closes the socket with a reason.
+func (c *controlConn) startSending() { c.srv.spawn(c.sendLoop) }
 
 // sendLoop writes the queued frames in order. A write that stalls cuts the
 // connection (ControlWriteTimeout), which run sees.

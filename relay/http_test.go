@@ -469,7 +469,9 @@ func TestHTTP_BehindMiddleware(t *testing.T) {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { mux.ServeHTTP(&wrapped{w}, r) })
 		}})
 		s.StartAgent("h", map[string]agent.Handler{
-			"":     agent.HTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RequestURI, r.Header["X-Forwarded-Prefix"]) })),
+			"": agent.HTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				fmt.Fprint(w, r.RequestURI, r.Header["X-Forwarded-Prefix"])
+			})),
 			"echo": echo(),
 		}, nil)
 		get(s, "/hosts/h/a%2Fb?c").want(t, "below a prefix", 200, "/a%2Fb?c[/relay/hosts/h]")

@@ -25,21 +25,18 @@ type nodeTable struct {
 // run renews the lease and reads the table until the Server closes.
 func (t *nodeTable) run() {
 	t.read()
-	beat, table := time.NewTicker(t.srv.cfg.NodeBeat), time.NewTicker(tableInterval)
-	defer beat.Stop()
-	defer table.Stop()
-	for {
-		select {
-		case <-t.srv.ctx.Done():
-			return
-		case <-beat.C:
-			if !t.srv.outage.out() {
-				t.beat()
-			}
-		case <-table.C:
-			if !t.srv.outage.out() {
-				t.read()
-			}
+	beat := time.Now().Add(t.srv.cfg.NodeBeat)
+	for wait(t.srv.ctx, min(tableInterval, time.Until(beat))) == nil {
+		due := !time.Now().Before(beat)
+		if due {
+			beat = time.Now().Add(t.srv.cfg.NodeBeat)
+		}
+		switch {
+		case t.srv.outage.out(): // its prober beats
+		case due:
+			t.beat()
+		default:
+			t.read()
 		}
 	}
 }

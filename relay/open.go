@@ -90,7 +90,8 @@ func (s *Server) dialOnce(ctx context.Context, ctl *controlConn, att store.Attac
 // openEnded is the typed error for the end of an open's context.
 func openEnded(ctx context.Context) error {
 	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, ErrNoDialBack), errors.Is(cause, ErrRevoked), errors.Is(cause, ErrUnauthorized), errors.Is(cause, ErrClosed):
+	case errors.Is(cause, ErrNoDialBack), errors.Is(cause, ErrRevoked), errors.Is(cause, ErrUnauthorized),
+		errors.Is(cause, ErrDraining), errors.Is(cause, ErrClosed):
 		return cause
 	case errors.Is(cause, context.DeadlineExceeded):
 		return ErrNoDialBack // the caller's own deadline came first

@@ -182,14 +182,14 @@ func (sp *splice) keepalive(conn, other transport.Conn) {
 }
 
 func (s *Server) keepalive(conn transport.Conn, waiting func() bool) {
-	tick := time.NewTicker(s.cfg.DataPing)
-	defer tick.Stop()
 	heard := time.Now()
 	for {
+		t := time.NewTimer(s.cfg.DataPing)
 		select {
 		case <-conn.Done():
+			t.Stop()
 			return
-		case <-tick.C:
+		case <-t.C:
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DataPing)
 		err := conn.Ping(ctx)

@@ -68,13 +68,7 @@ func (s *Server) Connect(hostID string, cfg HostConfig) (*Host, error) {
 		hello: make(chan transport.Hello, 1), closed: make(chan *transport.CloseError, 1), dials: make(chan transport.StreamDial, 4096),
 	}
 	tr := s.Transport()
-	tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := s.net.DialContext(ctx, network, addr)
-		if err == nil {
-			h.raw = c.(*memnet.Conn)
-		}
-		return c, err
-	}
+	tr.DialContext = s.dialInto(&h.raw)
 	before := s.generation(hostID)
 	conn, err := transport.Dial(context.Background(), s.URL+control(hostID, cfg.Proto, cfg.Instance, strconv.FormatUint(cfg.Seq, 10)),
 		&transport.DialOptions{Header: bearer(cfg.Token), Transport: tr})
@@ -95,6 +89,17 @@ func (s *Server) MustConnect(hostID string, cfg HostConfig) *Host {
 		s.t.Fatalf("relaytest: connect host %s: %v", hostID, err)
 	}
 	return h
+}
+
+// dialInto is a DialContext on the network that stores the connection in raw.
+func (s *Server) dialInto(raw **memnet.Conn) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := s.net.DialContext(ctx, network, addr)
+		if err == nil {
+			*raw = c.(*memnet.Conn)
+		}
+		return c, err
+	}
 }
 
 func (s *Server) generation(hostID string) uint64 {
@@ -227,24 +232,39 @@ func (h *Host) Close() { h.conn.Close(transport.CloseNormal, "") }
 
 // DialBack answers a dial with a data socket.
 func (h *Host) DialBack(d transport.StreamDial) (transport.Conn, error) {
+	c, _, err := h.dialBack(d)
+	return c, err
+}
+
+func (h *Host) dialBack(d transport.StreamDial) (transport.Conn, *memnet.Conn, error) {
 	q := url.Values{"hostId": {h.ID}, "ticket": {d.Ticket}}
-	c, err := h.s.DialWS(context.Background(), "/v2/dial?"+q.Encode(), nil)
+	tr := h.s.Transport()
+	var raw *memnet.Conn
+	tr.DialContext = h.s.dialInto(&raw)
+	c, err := transport.Dial(context.Background(), h.s.URL+"/v2/dial?"+q.Encode(), &transport.DialOptions{Options: transport.Options{ReadLimit: -1}, Transport: tr})
 	if err == nil {
 		h.t.Cleanup(c.CloseNow)
 	}
-	return c, err
+	return c, raw, err
 }
 
 // Open answers a tcp dial with a byte stream that says that it is opened.
 func (h *Host) Open(d transport.StreamDial) (*transport.StreamConn, error) {
-	c, err := h.DialBack(d)
+	sc, _, err := h.OpenFreezable(d)
+	return sc, err
+}
+
+// OpenFreezable is Open; freeze makes the connection a blackhole, as when the
+// host vanishes without a word.
+func (h *Host) OpenFreezable(d transport.StreamDial) (sc *transport.StreamConn, freeze func(), err error) {
+	c, raw, err := h.dialBack(d)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := c.Write(transport.Text, transport.Encode(transport.Opened{})); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return transport.NewStreamConn(c), nil
+	return transport.NewStreamConn(c), raw.Freeze, nil
 }
 
 // Refuse refuses a dial on the control socket.

@@ -176,11 +176,17 @@ func (s *Server) DialWS(ctx context.Context, path string, o *transport.DialOptio
 // ends the agent and waits for it.
 func (s *Server) StartAgent(hostID string, services map[string]agent.Handler, cfg *agent.Config) (stop func()) {
 	s.t.Helper()
+	return s.StartAgentOn(s.Transport(), hostID, services, cfg)
+}
+
+// StartAgentOn is StartAgent with a transport of the caller's, which may lead
+// elsewhere.
+func (s *Server) StartAgentOn(tr *http.Transport, hostID string, services map[string]agent.Handler, cfg *agent.Config) (stop func()) {
+	s.t.Helper()
 	var c agent.Config
 	if cfg != nil {
 		c = *cfg
 	}
-	tr := s.Transport()
 	c.RelayURL, c.HostID, c.Services, c.Transport = s.URL, hostID, services, tr
 	online := make(chan struct{})
 	var once sync.Once

@@ -1,0 +1,204 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dialback/dialback/agent"
+	"github.com/dialback/dialback/relay"
+	"github.com/dialback/dialback/relaytest"
+	"github.com/dialback/dialback/store"
+	"github.com/dialback/dialback/store/memory"
+	"github.com/dialback/dialback/transport"
+)
+
+// A drain in its order: no new hosts, clients for the notice, then neither;
+// streams finish; then everything is closed and detached (fault 39).
+func TestShutdown_Order(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := memory.New()
+		s := server(t, func(c *relay.Config) { c.Store, c.Rand = st, func() float64 { return 0.5 } })
+		v2 := s.MustConnect("v2", relaytest.HostConfig{OnDial: relaytest.AnswerText("v2")})
+		h := s.MustConnect("h", relaytest.HostConfig{Proto: 3})
+		client, host := connectTo(t, s, h)
+		start := time.Now()
+		done := make(chan error, 1)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		go func() { done <- s.Relay.Shutdown(ctx) }()
+		synctest.Wait()
+		get(s, "/health").want(t, "health while draining", 503, "draining")
+		_, err := s.Connect("new", relaytest.HostConfig{})
+		var he *transport.HandshakeError
+		if !errors.As(err, &he) || he.Status != 503 || he.RetryAfter == 0 {
+			t.Errorf("a new host while draining: %v, want 503 with Retry-After", err)
+		}
+		time.Sleep(5*time.Second - time.Nanosecond)
+		get(s, "/hosts/v2/x").want(t, "a client within DrainNotice", 200, "v2")
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		get(s, "/hosts/v2/x").want(t, "a client after DrainNotice", 503, "draining")
+		time.Sleep(2500 * time.Millisecond)
+		wantClosed(t, v2, "a v2 host is told by 1012", transport.CloseRestart)
+		synctest.Wait()
+		if n := relaytest.Count[transport.Drain](h); n != 1 {
+			t.Errorf("the agent got %d drain frames, want 1", n)
+		}
+		time.Sleep(time.Until(start.Add(60 * time.Second)))
+		roundTrip(t, client, host, "a stream of 60 s while draining")
+		select {
+		case err := <-done:
+			t.Fatalf("Shutdown returned while a stream was left: %v", err)
+		default:
+		}
+		client.Close()
+		if err := <-done; err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		wantClosed(t, h, "the end", transport.CloseRestart)
+		if _, err := st.Current(context.Background(), "h"); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("the host is still current after Shutdown: %v", err)
+		}
+		if rows := st.Stats(); rows.Hosts != 0 || rows.Nodes != 0 || rows.Sockets != 0 {
+			t.Errorf("left in the Store: %+v", rows)
+		}
+	})
+}
+
+// The end of Shutdown's ctx ends streams with 1012.
+func TestShutdown_EndOfContextCutsStreams(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := server(t, nil)
+		h := s.MustConnect("h", relaytest.HostConfig{Proto: 3})
+		client, _ := connectTo(t, s, h)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		start := time.Now()
+		if err := s.Relay.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Shutdown: %v, want the context's error", err)
+		}
+		if d := time.Since(start); d > 22*time.Second {
+			t.Errorf("Shutdown took %v", d)
+		}
+		if _, err := client.Read(make([]byte, 1)); transport.CloseCodeOf(err) != transport.CloseRestart {
+			t.Errorf("the stream ended with %v, want 1012", err)
+		}
+		if err := s.Relay.Shutdown(context.Background()); err != nil {
+			t.Errorf("a second Shutdown: %v", err)
+		}
+	})
+}
+
+// Dial-backs of streams that are being opened are accepted throughout.
+func TestShutdown_DialBacksAreAccepted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := server(t, func(c *relay.Config) { c.DrainNotice = time.Second })
+		h := s.MustConnect("h", relaytest.HostConfig{Proto: 3})
+		c := async(s, "/hosts/h/x")
+		d := nextDial(t, h)
+		go s.Relay.Shutdown(context.Background())
+		time.Sleep(3 * time.Second)
+		conn, err := h.Open(d)
+		if err != nil {
+			t.Fatalf("a dial-back while draining: %v", err)
+		}
+		go func() {
+			conn.Read(make([]byte, 4096))
+			conn.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate"))
+		}()
+		(<-c).want(t, "a call from before the drain", 200, "late")
+	})
+}
+
+// An agent that is told to drain goes to another node and no call fails.
+func TestShutdown_AgentMovesWithoutAGap(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := memory.New()
+		a := server(t, func(c *relay.Config) { c.Store = st })
+		b := server(t, func(c *relay.Config) { c.Store = st })
+		moved := make(chan struct{}, 2)
+		// The agent's transport leads to a first, and to b once a drains.
+		tr := a.Transport()
+		toB := b.Transport()
+		dialA := tr.DialContext
+		draining := make(chan struct{})
+		tr.DialContext = switchDial(draining, dialA, toB.DialContext)
+		cfg := agent.Config{Transport: tr, Hooks: agent.Hooks{Online: func(agent.Online) { moved <- struct{}{} }}}
+		a.StartAgentOn(tr, "h", map[string]agent.Handler{"": text("served")}, &cfg)
+		<-moved
+		get(a, "/hosts/h/x").want(t, "before", 200, "served")
+		close(draining)
+		start := time.Now()
+		if err := a.Relay.Shutdown(context.Background()); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		<-moved
+		get(b, "/hosts/h/x").want(t, "after the move", 200, "served")
+		if d := time.Since(start); d > 15*time.Second {
+			t.Errorf("the drain took %v", d)
+		}
+	})
+}
+
+// Close ends everything at once and leaves nothing.
+func TestClose_EndsEverything(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := memory.New()
+		s := server(t, func(c *relay.Config) { c.Store = st })
+		h := s.MustConnect("h", relaytest.HostConfig{Proto: 3})
+		mute := s.MustConnect("mute", relaytest.HostConfig{})
+		client, _ := connectTo(t, s, h)
+		c := async(s, "/hosts/mute/x")
+		nextDial(t, mute)
+		start := time.Now()
+		s.Relay.Close()
+		if d := time.Since(start); d > 2*time.Second {
+			t.Errorf("Close took %v", d)
+		}
+		wantClosed(t, h, "Close", transport.CloseRestart)
+		if _, err := client.Read(make([]byte, 1)); transport.CloseCodeOf(err) != transport.CloseRestart {
+			t.Errorf("the stream ended with %v, want 1012", err)
+		}
+		(<-c).want(t, "a pending call", 503, "")
+		get(s, "/hosts/h/x").want(t, "after Close", 503, "draining")
+		if rows := st.Stats(); rows.Hosts != 0 {
+			t.Errorf("left in the Store: %+v", rows)
+		}
+		if err := s.Relay.Close(); err != nil {
+			t.Errorf("a second Close: %v", err)
+		}
+	})
+}
+
+func TestNew_ChecksTheConfig(t *testing.T) {
+	for name, cfg := range map[string]relay.Config{
+		"no Store":        {},
+		"negative":        {Store: memory.New(), DialTimeout: -1},
+		"node id":         {Store: memory.New(), Node: relay.Node{ID: "a b"}},
+		"short key":       {Store: memory.New(), Node: relay.Node{Key: []byte("short")}},
+		"ttl below stale": {Store: memory.New(), RowTTL: time.Second},
+	} {
+		if s, err := relay.New(cfg); err == nil {
+			s.Close()
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// switchDial dials first until moved is closed, then second.
+func switchDial(moved <-chan struct{}, first, second dialFunc) dialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		select {
+		case <-moved:
+			return second(ctx, network, addr)
+		default:
+			return first(ctx, network, addr)
+		}
+	}
+}
+
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
