@@ -3,6 +3,7 @@ package transport_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -326,6 +327,82 @@ func TestAccept_AnswersTheLastOfManyPings(t *testing.T) {
 	})
 }
 
+// A ping that cannot be written, since the peer reads nothing, keeps nobody:
+// neither its caller, nor Close (fault 4), nor a Write beyond WriteTimeout.
+func TestAccept_BlockedPingKeepsNobody(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  func(transport.Conn)
+		want time.Duration
+	}{
+		{"Close", func(c transport.Conn) { c.Close(transport.CloseStale, "") }, 2 * time.Second},
+		{"CloseNow", transport.Conn.CloseNow, 0},
+		{"a Write", func(c transport.Conn) { go c.Write(transport.Text, nil) }, time.Minute - time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newMemServer(t, &http.Server{}, &transport.AcceptOptions{
+				Options: transport.Options{CloseTimeout: 2 * time.Second, WriteTimeout: time.Minute},
+			}, nil)
+			s.rawPeer(t, nil)
+			b := s.accept(t)
+			go func() {
+				_, _, _ = b.Reader()
+			}()
+			// A frame that fills the network to the last byte.
+			if err := b.Write(transport.Binary, make([]byte, 64<<10-10)); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			ping := make(chan error, 1)
+			go func() { ping <- b.Ping(ctx) }()
+			synctest.Wait()
+			if b.Writing() {
+				t.Errorf("%s: Writing while only a ping waits: it says that data does", c.name)
+			}
+			if err := <-ping; !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: Ping: %v, want context.DeadlineExceeded", c.name, err)
+			}
+			began := time.Now()
+			c.end(b)
+			if d := time.Since(began); d != 0 {
+				t.Errorf("%s returned after %v", c.name, d)
+			}
+			<-b.Done()
+			if d := time.Since(began); d != c.want {
+				t.Errorf("%s: over after %v, want %v", c.name, d, c.want)
+			}
+		})
+	}
+}
+
+// A peer that closes and reads nothing more: its code is reported although our
+// blocked write leaves no room for the answer.
+func TestAccept_PeerClosesDuringABlockedWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemServer(t, &http.Server{}, nil, nil)
+		p := s.rawPeer(t, nil)
+		b := s.accept(t)
+		written := make(chan error, 1)
+		go func() { written <- b.Write(transport.Binary, make([]byte, 1<<20)) }()
+		synctest.Wait()
+		p.send(t, rawFrame(true, 8, "\x11\x38bye")) // 4408
+		began := time.Now()
+		_, _, err := b.Reader()
+		var ce *transport.CloseError
+		if !errors.As(err, &ce) || ce.Code != transport.CloseStale || ce.Reason != "bye" || !ce.Remote {
+			t.Errorf("Reader: %v, want the peer's 4408", err)
+		}
+		if d := time.Since(began); d > 5*time.Second {
+			t.Errorf("Reader took %v to tell, want 5s at most", d)
+		}
+		if err := <-written; err == nil {
+			t.Error("the blocked Write succeeded")
+		}
+		<-b.Done()
+	})
+}
+
 // Our own ping goes out between two fragments of a message, not inside one.
 func TestAccept_PingBetweenFragments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -353,15 +430,22 @@ func TestAccept_PingBetweenFragments(t *testing.T) {
 		}()
 		p.send(t, rawFrame(true, 9, "yours"))
 		synctest.Wait()
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
+		for range 2 { // a message that goes on, and is never at the end of a frame
+			if _, err := io.WriteString(w, part); err != nil {
+				t.Fatal(err)
+			}
 		}
 		var pong, pinged, fragments, whole int
 		var text strings.Builder
-		for whole == 0 || pinged == 0 || pong == 0 {
+		for whole == 0 {
 			op, payload, err := p.frame()
 			if err != nil {
 				t.Fatal(err)
+			}
+			if fragments == 1 && pinged+pong == 2 {
+				if err := w.Close(); err != nil {
+					t.Fatal(err)
+				}
 			}
 			switch op {
 			case 0x8A:
@@ -379,8 +463,8 @@ func TestAccept_PingBetweenFragments(t *testing.T) {
 				t.Fatalf("frame %#x %q is none of ours", op, payload)
 			}
 		}
-		if text.String() != part {
-			t.Errorf("the message is %q, want %q", text.String(), part)
+		if want := part + part + part; text.String() != want {
+			t.Errorf("the message is %q, want %q", text.String(), want)
 		}
 		if err := <-ping; err != nil {
 			t.Errorf("Ping: %v", err)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -397,5 +398,118 @@ func TestDial_CloseOverTLSWaitsForNoAlert(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// stuckConn is a connection whose peer reads nothing, as TLS sees it: a write
+// ends only with its deadline.
+type stuckConn struct {
+	net.Conn
+	stuck    atomic.Bool
+	deadline atomic.Pointer[time.Time]
+}
+
+func (c *stuckConn) SetWriteDeadline(t time.Time) error {
+	c.deadline.Store(&t)
+	return c.Conn.SetWriteDeadline(t)
+}
+
+func (c *stuckConn) Write(p []byte) (int, error) {
+	if c.stuck.Load() {
+		if d := c.deadline.Load(); d != nil {
+			time.Sleep(time.Until(*d))
+		}
+		return 0, os.ErrDeadlineExceeded
+	}
+	return c.Conn.Write(p)
+}
+
+// tls.Conn.Close gives its alert five seconds, if nobody is writing.
+func TestDial_CloseNowOverTLSToAPeerThatReadsNothing(t *testing.T) {
+	certs := httptest.NewTLSServer(nil)
+	certs.Close()
+	synctest.Test(t, func(t *testing.T) {
+		var network memnet.Network
+		l, err := network.Listen("example.com:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var stuck *stuckConn
+		a, _, stop := pairOver(t, transport.Options{}, tls.NewListener(l, certs.TLS), &http.Transport{
+			TLSClientConfig: certs.Client().Transport.(*http.Transport).TLSClientConfig,
+			DialContext: func(ctx context.Context, n, addr string) (net.Conn, error) {
+				c, err := network.DialContext(ctx, n, addr)
+				stuck = &stuckConn{Conn: c}
+				return stuck, err
+			},
+		}, "https://example.com:80")
+		defer stop()
+		stuck.stuck.Store(true)
+		began := time.Now()
+		a.CloseNow()
+		<-a.Done()
+		if d := time.Since(began); d != 0 {
+			t.Errorf("CloseNow took %v, want no time", d)
+		}
+	})
+}
+
+var errCable = errors.New("cable cut")
+
+// deafConn fails to write from some time on, while its reads wait.
+type deafConn struct {
+	net.Conn
+	deaf atomic.Bool
+}
+
+func (c *deafConn) Write(p []byte) (int, error) {
+	if c.deaf.Load() {
+		return 0, errCable
+	}
+	return c.Conn.Write(p)
+}
+
+// After a write has failed, reading goes on for WriteTimeout: what the peer
+// has sent before it went is still to be had, its close frame above all.
+func TestDial_ReadsOnAfterAFailedWrite(t *testing.T) {
+	for _, says := range []string{"something and why it closes", "nothing"} {
+		synctest.Test(t, func(t *testing.T) {
+			var network memnet.Network
+			l, err := network.Listen("relay:80")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var nc *deafConn
+			a, b, stop := pairOver(t, transport.Options{WriteTimeout: time.Minute}, l, &http.Transport{
+				DialContext: func(ctx context.Context, n, addr string) (net.Conn, error) {
+					c, err := network.DialContext(ctx, n, addr)
+					nc = &deafConn{Conn: c}
+					return nc, err
+				},
+			}, "ws://relay:80")
+			defer stop()
+			nc.deaf.Store(true)
+			if err := a.Write(transport.Text, []byte("x")); !errors.Is(err, errCable) || transport.CloseCodeOf(err) != transport.CloseAbnormal {
+				t.Errorf("Write: %v, want CloseAbnormal with its cause", err)
+			}
+			began := time.Now()
+			if says == "nothing" {
+				_, _, err := a.Reader()
+				if !errors.Is(err, errCable) || transport.CloseCodeOf(err) != transport.CloseAbnormal {
+					t.Errorf("Reader: %v, want CloseAbnormal with the cause", err)
+				}
+				if d := time.Since(began); d != time.Minute {
+					t.Errorf("Reader returned after %v, want the WriteTimeout of 1m", d)
+				}
+				return
+			}
+			time.Sleep(time.Minute - time.Nanosecond)
+			write(t, b, "last words")
+			b.Close(transport.CloseReplaced, "newer")
+			wantMessage(t, a, "last words")
+			if _, _, err := a.Reader(); transport.CloseCodeOf(err) != transport.CloseReplaced {
+				t.Errorf("Reader: %v, want the peer's 4409", err)
+			}
+		})
 	}
 }

@@ -53,8 +53,10 @@ type pipeEnd struct {
 	// by closing them. Never closed.
 	pings chan chan struct{}
 
-	// message holds a token while a message is being sent.
-	message chan struct{}
+	// message holds a token while a message is being sent, and streaming is
+	// set if that is by Writer.
+	message   chan struct{}
+	streaming atomic.Bool
 
 	reader  pipeReader  // owned by the reading goroutine
 	writer  pipeWriter  // owned by the holder of message
@@ -179,7 +181,7 @@ func limitReason(limit int64) string {
 }
 
 func (e *pipeEnd) Write(t MessageType, p []byte) error {
-	if _, err := e.Writer(t); err != nil {
+	if err := e.begin(t); err != nil {
 		return err
 	}
 	_, err := e.writer.send(p, true)
@@ -190,20 +192,29 @@ func (e *pipeEnd) Write(t MessageType, p []byte) error {
 }
 
 func (e *pipeEnd) Writer(t MessageType) (io.WriteCloser, error) {
+	if err := e.begin(t); err != nil {
+		return nil, err
+	}
+	e.streaming.Store(true)
+	return &e.writer, nil
+}
+
+// begin begins a message: writer is the caller's until its stop.
+func (e *pipeEnd) begin(t MessageType) error {
 	if t != Text && t != Binary {
-		return nil, errMessageType
+		return errMessageType
 	}
 	select {
 	case e.message <- struct{}{}:
 	case <-e.over:
-		return nil, e.end.Load()
+		return e.end.Load()
 	}
 	if end := e.end.Load(); end != nil {
 		<-e.message
-		return nil, end
+		return end
 	}
 	e.writer.kind = t
-	return &e.writer, nil
+	return nil
 }
 
 // pipeWriter writes one message; there is one per end.
@@ -251,6 +262,7 @@ func (w *pipeWriter) send(p []byte, last bool) (int, error) {
 
 func (w *pipeWriter) stop() {
 	w.kind = 0
+	w.e.streaming.Store(false)
 	<-w.e.message
 }
 
@@ -370,6 +382,9 @@ func (e *pipeEnd) shutdown(end *CloseError) {
 	frame := piece{close: &CloseError{Code: end.Code, Reason: end.Reason, Remote: true}}
 	message := e.message // nil once the token is ours
 	out := (chan<- piece)(nil)
+	if e.streaming.Load() { // its writer may never end the message
+		message, out = nil, e.out
+	}
 	for {
 		select {
 		case message <- struct{}{}:

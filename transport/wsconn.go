@@ -168,7 +168,10 @@ func (w *wsWriter) Close() error {
 	}
 	inner := w.w
 	w.w = nil // before Close lets the next writer in
-	if err := inner.Close(); err != nil {
+	w.c.inFlight.Add(1)
+	err := inner.Close()
+	w.c.inFlight.Add(-1)
+	if err != nil {
 		return w.c.writeFailed(err)
 	}
 	return nil

@@ -18,7 +18,8 @@ var closeCases = append([]testCase{
 	{name: "PeersCloseFreesABlockedWrite", fakeTime: true, options: transport.Options{ReadLimit: -1}, run: peersCloseFreesABlockedWrite},
 	{name: "SilentPeerHasCloseTimeout", fakeTime: true, options: transport.Options{CloseTimeout: 3 * time.Second}, run: silentPeerHasCloseTimeout},
 	{name: "CloseIsBoundedWhileAWriteIsBlocked", fakeTime: true, options: transport.Options{CloseTimeout: 3 * time.Second, ReadLimit: -1}, run: closeIsBoundedWhileAWriteIsBlocked},
-	{name: "CloseInTheMiddleOfAMessage", run: closeInTheMiddleOfAMessage},
+	{name: "CloseInTheMiddleOfAMessage", run: func(t *testing.T, a, b transport.Conn) { closeInTheMiddle(t, a, b, 10) }},
+	{name: "CloseInTheMiddleOfALargeMessage", run: func(t *testing.T, a, b transport.Conn) { closeInTheMiddle(t, a, b, 50_000) }},
 	{name: "MessageCutBetweenFragmentsIsNotWhole", run: messageCutBetweenFragments},
 }, codeCases()...)
 
@@ -201,13 +202,15 @@ func closeIsBoundedWhileAWriteIsBlocked(t *testing.T, a, b transport.Conn) {
 	wantEnd(t, "the peer", err, transport.CloseAbnormal, "", true)
 }
 
-func closeInTheMiddleOfAMessage(t *testing.T, a, b transport.Conn) {
+// The peer of a message that is given up learns why, and does not take the
+// part for the whole.
+func closeInTheMiddle(t *testing.T, a, b transport.Conn, part int) {
 	rb := startRead(b)
 	w, err := a.Writer(transport.Binary)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Write(make([]byte, 10)); err != nil {
+	if _, err := w.Write(make([]byte, part)); err != nil {
 		t.Fatal(err)
 	}
 	a.Close(4410, "gave up")
@@ -215,9 +218,7 @@ func closeInTheMiddleOfAMessage(t *testing.T, a, b transport.Conn) {
 	if n != 0 {
 		t.Error("an unfinished message was delivered as a whole one")
 	}
-	if transport.CloseCodeOf(err) == transport.CloseNormal {
-		t.Errorf("the peer got %v: a message was cut off", err)
-	}
+	wantEnd(t, "the peer", err, 4410, "gave up", true)
 	<-a.Done()
 	if _, err := w.Write(make([]byte, 10)); err == nil {
 		t.Error("the writer took a fragment after the end")

@@ -100,13 +100,13 @@ func pingWithAnEndedContext(t *testing.T, a, b transport.Conn) {
 // the write is through.
 func pingDuringABlockedWrite(t *testing.T, a, b transport.Conn) {
 	ra, writer := startRead(a), startBlocked(a)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	ping := start(func() (struct{}, error) { return struct{}{}, b.Ping(ctx) })
 	settle()
 	if !a.Writing() {
 		t.Fatal("the Write should be blocked by now")
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ping := start(func() (struct{}, error) { return struct{}{}, b.Ping(ctx) })
 	time.Sleep(6 * time.Second)
 	settle()
 	if ra.returned() {
