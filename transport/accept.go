@@ -91,7 +91,7 @@ func (w *hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		r = &headReader{head: bytes.Clone(early), rest: nc}
 	}
 	c := w.conn
-	c.raw = newRawConn(nc, r, false, c.opts.WriteTimeout, c.stalled)
+	c.raw = newRawConn(nc, r, false, c.opts.WriteTimeout, c)
 	size := c.opts.BufferSize
 	return hijackedConn{nc, c.raw}, bufio.NewReadWriter(
 		bufio.NewReaderSize(c.raw, size), bufio.NewWriterSize(c.raw, size)), nil

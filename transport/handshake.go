@@ -130,7 +130,7 @@ func (h *handshake) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errors.New("the transport does not tell its connection")
 	}
 	c := h.conn
-	c.raw = newRawConn(h.nc, resp.Body, true, c.opts.WriteTimeout, c.stalled)
+	c.raw = newRawConn(h.nc, resp.Body, true, c.opts.WriteTimeout, c)
 	resp.Body = c.raw
 	return resp, nil
 }

@@ -32,7 +32,7 @@ type rawConn struct {
 	r       io.Reader
 	client  bool          // control frames are masked
 	timeout time.Duration // WriteTimeout; no limit if negative
-	stalled func(error)   // called by timer; must not block
+	owner   rawOwner
 
 	// Owned by the holder of the pen.
 	scan  frameScan
@@ -49,19 +49,29 @@ type rawConn struct {
 	pong     []byte // payload of the pong that is due
 	closeDue bool
 	close    []byte // payload of the close frame that is due
+	flushing bool   // owner was told to flushFragment
 	cut      bool
 	cause    error // of the cut
 	readErr  error // first error of Read
 	writeErr error // first error of a write
 }
 
+// rawOwner is told what rawConn cannot settle by itself. Its methods do not
+// block.
+type rawOwner interface {
+	// stalled: a write made no progress for the WriteTimeout, or that long ago
+	// one has failed. Until then the reading side could find what the peer has
+	// sent before it went away, its close frame above all.
+	stalled(err error)
+	// flushFragment: a close frame is due, and cannot go out, since nobody is
+	// writing and the library holds back the end of a frame. Called once.
+	flushFragment()
+}
+
 // newRawConn wraps nc. The stream is read from r: nc, or something that yields
-// first what was read from nc already. stalled is called when a write made no
-// progress for timeout, and also that long after a write has failed: until then
-// the reading side may find what the peer has sent before it went away, its
-// close frame above all.
-func newRawConn(nc net.Conn, r io.Reader, client bool, timeout time.Duration, stalled func(error)) *rawConn {
-	c := &rawConn{nc: nc, r: r, client: client, timeout: timeout, stalled: stalled}
+// first what was read from nc already.
+func newRawConn(nc net.Conn, r io.Reader, client bool, timeout time.Duration, owner rawOwner) *rawConn {
+	c := &rawConn{nc: nc, r: r, client: client, timeout: timeout, owner: owner}
 	c.penFree.L = &c.mu
 	return c
 }
@@ -175,34 +185,21 @@ func (c *rawConn) sendPong(payload []byte) {
 }
 
 // sendClose makes a close frame due, after which nothing is written. It does
-// not block. It is false if the frame cannot go out by itself: the library
-// holds back the rest of a fragment.
-func (c *rawConn) sendClose(payload []byte) bool {
+// not block.
+func (c *rawConn) sendClose(payload []byte) {
 	c.mu.Lock()
 	c.close, c.closeDue = payload, true
-	stuck := !c.penTaken && !c.scan.atBoundary()
 	c.control()
-	return !stuck
 }
 
-// control starts a writer for the control frames that are due, unless there is
-// one, and unlocks mu.
+// control sees to the control frames that are due, and unlocks mu. Whoever has
+// the pen does so before laying it down.
 func (c *rawConn) control() {
-	// With the pen free, scan is nobody's, and may be read here.
-	start := !c.penTaken && c.mayControlLocked()
-	if start {
+	if !c.penTaken && c.anyDueLocked() {
 		c.penTaken = true
-	}
-	c.mu.Unlock()
-	if start {
 		go c.layPen()
 	}
-}
-
-// mayControlLocked reports whether a control frame is due and can be written
-// now. The caller holds the pen, or nobody does.
-func (c *rawConn) mayControlLocked() bool {
-	return c.anyDueLocked() && !c.cut && c.writeErr == nil && c.scan.atBoundary()
+	c.mu.Unlock()
 }
 
 func (c *rawConn) controlDue() bool {
@@ -211,8 +208,10 @@ func (c *rawConn) controlDue() bool {
 	return c.anyDueLocked()
 }
 
+// anyDueLocked reports whether a control frame is due and can still be
+// written. The caller holds the pen, or nobody does.
 func (c *rawConn) anyDueLocked() bool {
-	return (c.pingDue || c.pongDue || c.closeDue) && !c.scan.closed
+	return (c.pingDue || c.pongDue || c.closeDue) && !c.scan.closed && !c.cut && c.writeErr == nil
 }
 
 // errors returns the first error of Read, and that of a write.
@@ -274,17 +273,21 @@ func (c *rawConn) takePen() error {
 // layPen writes the control frames that are due, if the place allows it, and
 // gives the pen back.
 func (c *rawConn) layPen() {
-	for {
-		c.mu.Lock()
-		if !c.mayControlLocked() {
-			c.penTaken = false
-			// Writers, and wait, at most a handful.
-			c.penFree.Broadcast()
-			c.mu.Unlock()
-			return
-		}
+	c.mu.Lock()
+	for c.anyDueLocked() && c.scan.atBoundary() {
 		c.mu.Unlock()
 		_ = c.writeControl() // an error is kept in writeErr
+		c.mu.Lock()
+	}
+	stuck := c.closeDue && c.anyDueLocked() && !c.flushing // inside a frame
+	if stuck {
+		c.flushing = true
+	}
+	c.penTaken = false
+	c.penFree.Broadcast() // writers take turns, and wait may wait as well
+	c.mu.Unlock()
+	if stuck {
+		c.owner.flushFragment()
 	}
 }
 
@@ -373,5 +376,5 @@ func (c *rawConn) tellStalled() {
 	if err == nil {
 		err = ErrStalled
 	}
-	c.stalled(err)
+	c.owner.stalled(err)
 }

@@ -87,10 +87,7 @@ func (c *wsConn) closeHandshake(e *CloseError) {
 	if e.Code != CloseNoStatus {
 		payload = append(binary.BigEndian.AppendUint16(nil, uint16(e.Code)), e.Reason...)
 	}
-	if !c.raw.sendClose(payload) {
-		// The library's own Close sends what it holds back first.
-		go c.closeByLibrary(e)
-	}
+	c.raw.sendClose(payload)
 	c.startDrain()
 	<-c.drained
 	c.mu.Lock()
@@ -99,8 +96,13 @@ func (c *wsConn) closeHandshake(e *CloseError) {
 	c.mu.Unlock()
 }
 
+// flushFragment implements rawOwner: the library's own Close sends what the
+// library holds back, and then the close frame.
+func (c *wsConn) flushFragment() { go c.closeByLibrary() }
+
 // closeByLibrary ends when the connection is cut, if not before.
-func (c *wsConn) closeByLibrary(e *CloseError) {
+func (c *wsConn) closeByLibrary() {
+	e := c.end.Load()
 	_ = c.ws.Close(websocket.StatusCode(e.Code), e.Reason)
 }
 
@@ -207,7 +209,7 @@ func (c *wsConn) writeFailed(err error) error {
 	}
 }
 
-// stalled is called by raw.
+// stalled implements rawOwner.
 func (c *wsConn) stalled(err error) {
 	c.finish(&CloseError{Code: CloseAbnormal, Err: err, Remote: err != ErrStalled})
 	c.raw.cutOff(err)

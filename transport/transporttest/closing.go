@@ -20,6 +20,7 @@ var closeCases = append([]testCase{
 	{name: "CloseIsBoundedWhileAWriteIsBlocked", fakeTime: true, options: transport.Options{CloseTimeout: 3 * time.Second, ReadLimit: -1}, run: closeIsBoundedWhileAWriteIsBlocked},
 	{name: "CloseInTheMiddleOfAMessage", run: func(t *testing.T, a, b transport.Conn) { closeInTheMiddle(t, a, b, 10) }},
 	{name: "CloseInTheMiddleOfALargeMessage", run: func(t *testing.T, a, b transport.Conn) { closeInTheMiddle(t, a, b, 50_000) }},
+	{name: "CloseWhileAFragmentIsBlocked", fakeTime: true, options: transport.Options{ReadLimit: -1}, run: closeWhileAFragmentIsBlocked},
 	{name: "MessageCutBetweenFragmentsIsNotWhole", run: messageCutBetweenFragments},
 }, codeCases()...)
 
@@ -226,6 +227,24 @@ func closeInTheMiddle(t *testing.T, a, b transport.Conn, part int) {
 	if err := w.Close(); err == nil {
 		t.Error("the writer ended its message after the end of the connection")
 	}
+}
+
+func closeWhileAFragmentIsBlocked(t *testing.T, a, b transport.Conn) {
+	w, err := a.Writer(transport.Binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writer := start(func() (int, error) { return w.Write(make([]byte, 1<<20+1)) })
+	settle()
+	a.Close(4410, "gave up")
+	settle()
+	n, err := startRead(b).wait()
+	if n != 0 {
+		t.Error("an unfinished message was delivered as a whole one")
+	}
+	wantEnd(t, "the peer", err, 4410, "gave up", true)
+	_, _ = writer.wait() // whether it got through is left open
+	<-a.Done()
 }
 
 func messageCutBetweenFragments(t *testing.T, a, b transport.Conn) {
