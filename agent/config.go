@@ -28,8 +28,8 @@ type Config struct {
 	// "." or "..". Required.
 	HostID string
 	// Token mints the credentials of one connection attempt; it is called
-	// anew for each. They are sent as Dialback-Authorization: Bearer, and
-	// never logged. A call that fails, panics or takes longer than
+	// anew for each. They are sent as Dialback-Authorization: Bearer, unless
+	// empty, and never logged. A call that fails, panics or takes longer than
 	// TokenTimeout is a failed attempt. Nil means that none are sent.
 	Token func(ctx context.Context) (string, error)
 	// Services are what this host offers, by name. The empty name is the

@@ -95,13 +95,16 @@ func testDialOtherGenerationIsRefused(t *testing.T) {
 func TestDial_LateHelloOfOldSocket(t *testing.T) { synctest.Test(t, testDialLateHelloOfOldSocket) }
 func testDialLateHelloOfOldSocket(t *testing.T) {
 	r := newFakeRelay(t)
-	run(t, r.config())
+	cfg := r.config()
+	cfg.Services["slow"] = slowTCP(nil)
+	run(t, cfg)
 	old := r.bare()
+	old.dial(transport.StreamDial{Ticket: "keeps the old socket open", Service: "slow"})
 	old.send(transport.Drain{})
 	c := r.bare()
-	c.text(`{"type":"hello","generation":2}`)
-	old.text(`{"type":"hello","generation":1}`)
-	c.generation = 2
+	c.hello(2)
+	synctest.Wait()
+	old.hello(1)
 	synctest.Wait()
 	c.dial(transport.StreamDial{Ticket: "t"})
 	r.stream()

@@ -162,6 +162,7 @@ func testForwardTCPClientCloses(t *testing.T) {
 	s.Close(transport.CloseNormal, "")
 	wantRead(t, conn, "last")
 	wantEOF(t, conn)
+	synctest.Wait()
 	if _, err := conn.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) {
 		t.Errorf("write to a client that has closed: %v, want a closed connection", err)
 	}

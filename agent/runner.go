@@ -112,7 +112,9 @@ func (r *runner) connect(predecessors []*control) (*control, error) {
 		if err != nil {
 			return nil, err
 		}
-		header.Set("Dialback-Authorization", "Bearer "+token)
+		if token != "" {
+			header.Set("Dialback-Authorization", "Bearer "+token)
+		}
 	}
 	r.seq++
 	conn, err := transport.Dial(r.ctx, r.url.control(r.instance, r.seq), &transport.DialOptions{
