@@ -44,6 +44,7 @@ func (c *controlConn) attach() {
 	}
 	if claimed.Previous.ID != "" {
 		c.tookOver()
+		c.srv.retireElsewhere(claimed.Current, claimed.Previous)
 	}
 	if old != nil {
 		old.replaced()

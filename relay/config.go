@@ -1,12 +1,16 @@
 package relay
 
 import (
+	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/dialback/dialback/store"
@@ -29,12 +33,18 @@ const (
 type Node struct {
 	// ID is [A-Za-z0-9_-]{1,32}. Empty means a random one.
 	ID string
-	// URL is where the other nodes reach this one. Empty means that they cannot.
+	// URL is where the other nodes reach this one's mount point. Empty means
+	// that they cannot. With http the bytes of hosts whose dial-backs land on
+	// another node cross in the clear.
 	URL string
 	// Key authenticates nodes to each other and signs tickets; all nodes
 	// share it, 16 bytes at least. Empty means a random one, which is right
 	// for a single process only.
 	Key []byte
+	// TLS is for https URLs of other nodes. Nil means the default.
+	TLS *tls.Config
+	// DialContext connects to other nodes. Nil means net.Dialer's.
+	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // Config configures a Server. Store is required; every other field has a
@@ -137,6 +147,8 @@ type Config struct {
 	// often it is renewed. Zero means 15 and 5 seconds.
 	NodeLease time.Duration
 	NodeBeat  time.Duration
+	// NodeTimeout bounds a call of another node. Zero means 1 second.
+	NodeTimeout time.Duration
 	// DrainNotice is how long a draining node goes on serving clients, so
 	// that load balancers notice. Zero means 5 seconds, negative not at all.
 	DrainNotice time.Duration
@@ -208,6 +220,7 @@ func (c Config) withDefaults() (Config, error) {
 	positive("ClaimTimeout", &c.ClaimTimeout, 10*time.Second)
 	positive("NodeLease", &c.NodeLease, 15*time.Second)
 	positive("NodeBeat", &c.NodeBeat, 5*time.Second)
+	positive("NodeTimeout", &c.NodeTimeout, time.Second)
 	orDefault(&c.DrainNotice, 5*time.Second)
 	positive("RetryAfter", &c.RetryAfter, 2*time.Second)
 	switch {
@@ -223,6 +236,10 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("relay: Config.NodeLease must exceed NodeBeat")
 	case c.Node.ID != "" && !nodeIDPattern.MatchString(c.Node.ID):
 		return c, fmt.Errorf("relay: Config.Node.ID %q is not [A-Za-z0-9_-]{1,32}", c.Node.ID)
+	case c.Node.URL != "" && len(c.Node.Key) == 0:
+		return c, errors.New("relay: Config.Node.Key is required with Node.URL: all nodes share it")
+	case c.Node.URL != "" && !strings.HasPrefix(c.Node.URL, "http://") && !strings.HasPrefix(c.Node.URL, "https://"):
+		return c, errors.New("relay: Config.Node.URL is not an http or https URL")
 	case len(c.Node.Key) > 0 && len(c.Node.Key) < 16:
 		return c, errors.New("relay: Config.Node.Key is shorter than 16 bytes")
 	}

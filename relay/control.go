@@ -369,6 +369,7 @@ func (c *controlConn) ended(err error) {
 	}
 	c.srv.stats.hosts.Add(-1)
 	c.srv.registry.release(c.hub)
+	<-c.conn.Done() // its closing goroutines, CloseTimeout at most
 }
 
 // detach tells the Store that the socket ended.

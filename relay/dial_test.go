@@ -361,16 +361,13 @@ func TestOutage_FailClosed(t *testing.T) {
 // The Store comes back empty: what is here is written again.
 func TestOutage_EmptyStoreIsFilledAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		st := &swapStore{Store: memory.New()}
+		st := relaytest.NewLossyStore()
 		s := server(t, func(c *relay.Config) { c.Store = st })
 		s.MustConnect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("served")})
-		st.Store = memory.New()
+		st.Lose()
 		get(s, "/hosts/h/x").want(t, "a call right after", 200, "served")
 	})
 }
-
-// swapStore can lose everything.
-type swapStore struct{ store.Store }
 
 // A host that goes while the Store is out does not stay in it for ever.
 func TestOutage_DetachIsMadeGood(t *testing.T) {

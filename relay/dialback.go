@@ -13,12 +13,28 @@ import (
 // one gets a plain 404 before the upgrade.
 func (s *Server) serveDialBack(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	hostID, ticket := q.Get("hostId"), q.Get("ticket")
-	if _, ok := s.tickets.check(ticket, hostID); !ok || !isWebSocket(r) {
+	nodeID, ok := s.tickets.check(q.Get("ticket"), q.Get("hostId"))
+	if !ok || !isWebSocket(r) {
 		s.unknownTicket(w)
 		return
 	}
-	d := s.tickets.take(ticket)
+	if nodeID != s.nodeID {
+		if n, ok := s.nodes.byID(nodeID); ok && n.URL != "" {
+			s.hop(w, r, n)
+			return
+		}
+	}
+	s.takeDialBack(w, r)
+}
+
+// takeDialBack takes a dial-back whose ticket is this node's own.
+func (s *Server) takeDialBack(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	if _, ok := s.tickets.check(q.Get("ticket"), q.Get("hostId")); !ok || !isWebSocket(r) {
+		s.unknownTicket(w)
+		return
+	}
+	d := s.tickets.take(q.Get("ticket"))
 	if d == nil || d.isSettled() {
 		s.unknownTicket(w)
 		return
@@ -28,9 +44,7 @@ func (s *Server) serveDialBack(w http.ResponseWriter, r *http.Request) {
 		s.unknownTicket(w)
 		return
 	}
-	conn, err := transport.Accept(w, r, &transport.AcceptOptions{Options: transport.Options{
-		ReadLimit: -1, WriteTimeout: s.cfg.StallTimeout, CloseTimeout: s.cfg.CloseTimeout,
-	}})
+	conn, err := s.acceptWS(w, r, "")
 	if err != nil {
 		d.settle(outcome{err: ErrStreamClosed})
 		return
@@ -44,7 +58,9 @@ func (s *Server) serveDialBack(w http.ResponseWriter, r *http.Request) {
 // stillCurrent compares the host's generation in the Store, read after the
 // ticket was taken, with the dial's: a check before a write is not enough.
 func (s *Server) stillCurrent(ctx context.Context, d *dial) error {
-	att, err := s.current(ctx, d.hostID)
+	h := s.registry.acquire(d.hostID)
+	defer s.registry.release(h)
+	att, err := s.current(ctx, h)
 	switch {
 	case err == nil && att.ID == d.att.ID && att.Generation == d.att.Generation:
 		return nil

@@ -102,6 +102,9 @@ func (s *Server) waitIdle(ctx context.Context) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	leave := time.Now().Add(s.cfg.DrainNotice + 2*s.cfg.ReconnectGrace)
+	if len(s.nodes.others()) == 0 {
+		leave = time.Now() // there is no other place
+	}
 	for {
 		hostsLeft := len(s.registry.controls()) > 0 && time.Now().Before(leave)
 		if s.stats.streams.Load() == 0 && !hostsLeft {
@@ -146,7 +149,9 @@ func (s *Server) Close() error {
 	}()
 	<-done
 	s.cancel(ErrClosed)
+	s.conns.closeAll()
 	s.wg.Wait()
+	s.nodeClient.CloseIdleConnections()
 	s.recorder.flushAll()
 	s.nodes.drop()
 	return nil

@@ -23,6 +23,7 @@ var (
 	ErrDraining         = errors.New("relay: node is draining")
 	ErrNodeLimit        = errors.New("relay: node limit reached")
 	ErrHostLimit        = errors.New("relay: limit of this host reached")
+	ErrNodeUnreachable  = errors.New("relay: the host's node does not answer")
 	ErrNoDialBack       = errors.New("relay: host did not dial back in time")
 	ErrRefused          = errors.New("relay: refused by the host")
 	ErrStreamClosed     = errors.New("relay: data socket closed before the answer was complete")
@@ -83,6 +84,7 @@ var failures = []struct {
 	{ErrClosed, "draining", 503, transport.CloseRestart, true, slog.LevelDebug},
 	{ErrNodeLimit, "node_limit", 503, transport.CloseLimit, true, slog.LevelWarn},
 	{ErrHostLimit, "host_limit", 429, transport.CloseLimit, true, slog.LevelWarn},
+	{ErrNodeUnreachable, "node_unreachable", 503, transport.CloseOffline, true, slog.LevelWarn},
 	{ErrNoDialBack, "no_dial_back", 504, transport.CloseNoDialBack, false, slog.LevelInfo},
 	{ErrRefused, "refused", 502, transport.CloseRefused, false, slog.LevelInfo},
 	{ErrStreamClosed, "stream_closed", 502, transport.CloseDataAbnormal, false, slog.LevelInfo},

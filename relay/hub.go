@@ -22,6 +22,7 @@ type hub struct {
 	streams  map[*stream]struct{}
 	replaced []time.Time // replacements within flapWindow, oldest first
 	reported time.Time   // last report of flapping
+	read     sharedRead
 }
 
 // install makes c the hub's current socket and returns the one that it took

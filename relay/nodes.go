@@ -18,8 +18,12 @@ const tableInterval = 2 * time.Second
 type nodeTable struct {
 	srv *Server
 
-	mu    sync.Mutex
-	nodes map[string]store.Node // by incarnation
+	// Guarded by mu.
+	mu      sync.Mutex
+	nodes   map[string]store.Node // by incarnation
+	refused map[string]time.Time  // incarnations that refused a call, and when
+	missing map[string]time.Time  // incarnations that were not in the Store, and when
+	usurped bool                  // another process has this node's ID
 }
 
 // run renews the lease and reads the table until the Server closes.
@@ -52,6 +56,9 @@ func (t *nodeTable) beat() error {
 	cancel()
 	switch {
 	case errors.Is(err, store.ErrRetired):
+		t.mu.Lock()
+		t.usurped = true
+		t.mu.Unlock()
 		s.spawn(s.superseded)
 		return nil
 	case err != nil:
@@ -60,6 +67,12 @@ func (t *nodeTable) beat() error {
 		s.assertAll()
 	}
 	return err
+}
+
+func (t *nodeTable) isUsurped() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.usurped
 }
 
 // superseded: another process has this node's ID. Its hosts belong there.
@@ -73,6 +86,8 @@ func (s *Server) superseded() {
 	}
 }
 
+// read reads the table. A node that has refused a call is tried again after the
+// next reading.
 func (t *nodeTable) read() {
 	ctx, cancel := t.srv.storeContext()
 	defer cancel()
@@ -85,31 +100,104 @@ func (t *nodeTable) read() {
 	for _, n := range list {
 		m[n.Incarnation] = n
 	}
+	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.nodes = m
+	for inc, at := range t.refused {
+		if now.Sub(at) >= tableInterval {
+			delete(t.refused, inc)
+		}
+	}
+	for inc, at := range t.missing {
+		if now.Sub(at) >= tableInterval {
+			delete(t.missing, inc)
+		}
+	}
 }
 
-// alive reports whether the node of that incarnation has a lease. This node
-// lives by definition; a miss in the table asks the Store.
+// suspect takes a node for dead that refused a connection: sooner than its
+// lease runs out.
+func (t *nodeTable) suspect(incarnation string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.refused == nil {
+		t.refused = make(map[string]time.Time)
+	}
+	t.refused[incarnation] = time.Now()
+}
+
+// alive reports whether the node of that incarnation lives. This node lives by
+// definition; a miss in the table asks the Store.
 func (t *nodeTable) alive(incarnation string) bool {
 	if incarnation == t.srv.incarnation {
 		return true
 	}
-	if t.known(incarnation) {
-		return true
-	}
-	if !t.srv.outage.out() {
-		t.read()
-	}
-	return t.known(incarnation)
+	_, ok := t.byIncarnation(incarnation)
+	return ok
 }
 
-func (t *nodeTable) known(incarnation string) bool {
+// byIncarnation finds a living node.
+func (t *nodeTable) byIncarnation(incarnation string) (store.Node, bool) {
+	n, known, dead := t.look(incarnation)
+	if !known && !dead && !t.srv.outage.out() {
+		t.read()
+		if n, known, dead = t.look(incarnation); !known {
+			t.miss(incarnation)
+		}
+	}
+	return n, known && !dead
+}
+
+// miss remembers for a while that an incarnation is not in the Store, so that
+// requests for the hosts of a dead node do not each ask.
+func (t *nodeTable) miss(incarnation string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, ok := t.nodes[incarnation]
-	return ok
+	if t.missing == nil {
+		t.missing = make(map[string]time.Time)
+	}
+	t.missing[incarnation] = time.Now()
+}
+
+func (t *nodeTable) look(incarnation string) (n store.Node, known, dead bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n, known = t.nodes[incarnation]
+	_, dead = t.refused[incarnation]
+	_, missing := t.missing[incarnation]
+	return n, known, dead || missing
+}
+
+// byID finds the living node with that ID.
+func (t *nodeTable) byID(id string) (store.Node, bool) {
+	for again := false; ; again = true {
+		t.mu.Lock()
+		for _, n := range t.nodes {
+			if n.ID == id && n.Incarnation != t.srv.incarnation {
+				t.mu.Unlock()
+				return n, true
+			}
+		}
+		t.mu.Unlock()
+		if again || t.srv.outage.out() {
+			return store.Node{}, false
+		}
+		t.read()
+	}
+}
+
+// others returns the living nodes that can be called, but this one.
+func (t *nodeTable) others() []store.Node {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var list []store.Node
+	for inc, n := range t.nodes {
+		if _, dead := t.refused[inc]; !dead && inc != t.srv.incarnation && n.URL != "" {
+			list = append(list, n)
+		}
+	}
+	return list
 }
 
 // drop ends the lease.

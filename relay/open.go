@@ -20,13 +20,27 @@ var (
 // for a successor, which may speak another protocol.
 type chooseSpec func(att store.Attachment) (dialSpec, error)
 
+// route is where a dial goes: a control socket here, or the node that holds it.
+type route struct {
+	att  store.Attachment
+	here *controlConn // nil: elsewhere
+	node store.Node
+}
+
+// attempt is what an open has learnt from its issue before.
+type attempt struct {
+	err error  // errReplaced, errGone; nil before the first issue
+	id  string // the attachment that was dialed
+}
+
 // open is the one way to a host: it finds the current control socket, sends a
 // dial, and waits for the data socket. A tcp data socket has been opened by the
 // agent when open returns.
 //
 // It fails with ErrHostOffline, ErrHostGone, ErrReplaced, ErrNoDialBack,
-// ErrRefused, ErrHostLimit, ErrStoreUnavailable, ErrStreamClosed, an error of
-// choose, or errClientGone when ctx ends; all within DialTimeout.
+// ErrNodeUnreachable, ErrRefused, ErrHostLimit, ErrStoreUnavailable,
+// ErrStreamClosed, an error of choose, or errClientGone when ctx ends; all
+// within DialTimeout.
 func (s *Server) open(ctx context.Context, hub *hub, streamID string, choose chooseSpec) (transport.Conn, store.Attachment, error) {
 	if err := hub.beginDial(s.cfg.MaxPendingDials); err != nil {
 		return nil, store.Attachment{}, err
@@ -34,45 +48,58 @@ func (s *Server) open(ctx context.Context, hub *hub, streamID string, choose cho
 	defer hub.endDial()
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.DialTimeout, ErrNoDialBack)
 	defer cancel()
-	var last error // why the issue before failed
+	var last attempt
 	for range maxIssues {
-		att, ctl, err := s.locate(ctx, hub, last)
+		to, err := s.locate(ctx, hub, last)
 		if err != nil {
-			return nil, att, err
+			return nil, to.att, err
 		}
-		spec, err := choose(att)
+		spec, err := choose(to.att)
 		if err != nil {
-			return nil, att, err
+			return nil, to.att, err
 		}
-		conn, err := s.dialOnce(ctx, ctl, att, streamID, spec)
+		conn, err := s.dialOnce(ctx, to, streamID, spec)
 		switch {
 		case err == nil:
 			if spec.kind == transport.KindTCP {
 				err = awaitOpened(ctx, conn)
 			}
-			return conn, att, err
+			return conn, to.att, err
 		case errors.Is(err, errReplaced), errors.Is(err, errGone):
-			last = err
+			last = attempt{err, to.att.ID}
 		default:
-			return nil, att, err
+			return nil, to.att, err
 		}
 	}
-	if errors.Is(last, errGone) {
-		return nil, store.Attachment{}, ErrHostGone
+	return nil, store.Attachment{}, last.offline()
+}
+
+// offline is the typed error for a host that cannot be found.
+func (a attempt) offline() error {
+	switch {
+	case errors.Is(a.err, errGone):
+		return ErrHostGone
+	case errors.Is(a.err, errReplaced):
+		return ErrReplaced
 	}
-	return nil, store.Attachment{}, ErrReplaced
+	return ErrHostOffline
 }
 
 // dialOnce issues one ticket on one control socket and waits for its outcome.
-func (s *Server) dialOnce(ctx context.Context, ctl *controlConn, att store.Attachment, streamID string, spec dialSpec) (transport.Conn, error) {
-	d := s.tickets.issue(att, streamID, spec)
-	if !ctl.sendDial(d) {
+func (s *Server) dialOnce(ctx context.Context, to route, streamID string, spec dialSpec) (transport.Conn, error) {
+	d := s.tickets.issue(to.att, streamID, spec)
+	if err := s.sendDial(ctx, to, d); err != nil {
 		s.tickets.take(d.ticket)
-		return nil, errGone
+		if to.here == nil && !errors.Is(err, errGone) && !errors.Is(err, errReplaced) {
+			s.tell(to.node, "/node/cancel", nodeCancel{d.hostID, d.ticket}) // it may have been sent
+		}
+		return nil, err
 	}
 	select {
 	case o := <-d.result:
-		ctl.forget(d, false)
+		if to.here != nil {
+			to.here.forget(d, false)
+		}
 		return o.conn, o.err
 	case <-ctx.Done():
 		err := openEnded(ctx)
@@ -82,9 +109,45 @@ func (s *Server) dialOnce(ctx context.Context, ctl *controlConn, att store.Attac
 				o.conn.Close(transport.CloseUnknown, "nobody waits any more")
 			}
 		}
-		ctl.forget(d, true)
+		if to.here != nil {
+			to.here.forget(d, true)
+		} else {
+			s.tell(to.node, "/node/cancel", nodeCancel{d.hostID, d.ticket})
+		}
 		return nil, err
 	}
+}
+
+// sendDial sends d on a socket here, or has the node that holds it do so.
+func (s *Server) sendDial(ctx context.Context, to route, d *dial) error {
+	if to.here != nil {
+		if !to.here.sendDial(d) {
+			return errGone
+		}
+		return nil
+	}
+	var answer nodeDialed
+	err := s.call(ctx, to.node, "/node/dial", nodeDial{
+		HostID: d.hostID, ID: d.att.ID, Generation: d.att.Generation, Ticket: d.ticket, StreamID: d.streamID,
+		Kind: d.spec.kind, Path: d.spec.path, Query: d.spec.query, Service: d.spec.service, Proto: d.spec.proto,
+		Waiting: s.incarnation,
+	}, &answer)
+	switch {
+	case ctx.Err() != nil:
+		return openEnded(ctx)
+	case errors.Is(err, errNodeDown):
+		return errGone
+	case err != nil:
+		return err
+	}
+	s.stats.dials.Add(1)
+	switch answer.Result {
+	case dialedResult:
+		return nil
+	case retiredResult:
+		return errReplaced
+	}
+	return errGone
 }
 
 // openEnded is the typed error for the end of an open's context.
@@ -137,78 +200,67 @@ func readFirstFrame(conn transport.Conn) (transport.Frame, error) {
 	return transport.Decode(p)
 }
 
+// pollInterval is how often a host is looked for that is not on this node.
+const pollInterval = 200 * time.Millisecond
+
 // locate finds the host's current control socket, by a read of the Store that
 // begins after the call. A host that has just left gets ReconnectGrace to come
-// back. last says how an earlier issue of this open ended, if there was one.
-func (s *Server) locate(ctx context.Context, hub *hub, last error) (store.Attachment, *controlConn, error) {
-	offline := ErrHostOffline
-	switch {
-	case errors.Is(last, errGone):
-		offline = ErrHostGone
-	case errors.Is(last, errReplaced):
-		offline = ErrReplaced
-	}
+// back; last says how an earlier issue of this open ended.
+func (s *Server) locate(ctx context.Context, hub *hub, last attempt) (route, error) {
 	var graceEnd time.Time
 	asserted := false
 	for {
 		here, goneAt, changed := hub.look() // before the read: nothing is missed
-		att, err := s.current(ctx, hub.hostID)
+		att, err := s.current(ctx, hub)
 		switch {
 		case err == nil && att.Incarnation == s.incarnation && att.NodeID == s.nodeID:
 			if here != nil && here.att.ID == att.ID {
-				return att, here, nil
+				return route{att: att, here: here}, nil
 			}
 			// Claimed and not yet installed, or ended and not yet detached.
 			if goneAt.IsZero() {
 				goneAt = time.Now()
 			}
+		case err == nil && att.ID == last.id && errors.Is(last.err, errGone):
+			// Its node has said that it is not there, or is not there itself.
+		case err == nil:
+			if n, ok := s.nodes.byIncarnation(att.Incarnation); ok && n.URL != "" {
+				return route{att: att, node: n}, nil
+			}
+			// On a node that is gone, or that cannot be called.
 		case errors.Is(err, store.ErrNotFound) && here != nil && !asserted:
 			// The Store has lost the row of a socket that is here.
 			asserted = true
 			s.pinger.confirm([]*controlConn{here}, nil)
 			continue
-		case err == nil, errors.Is(err, store.ErrNotFound):
-			// Nowhere, or on a node that this one does not reach.
+		case errors.Is(err, store.ErrNotFound):
 		case ctx.Err() != nil:
-			return att, nil, openEnded(ctx)
+			return route{}, openEnded(ctx)
 		case s.cfg.StoreOutage == ServeLocal && here != nil && here.fresh():
-			return here.att, here, nil // the stated weakening of I1
+			return route{att: here.att, here: here}, nil // the stated weakening of I1
 		default:
-			return att, nil, ErrStoreUnavailable
+			return route{}, ErrStoreUnavailable
 		}
 		if graceEnd.IsZero() {
-			if goneAt.IsZero() && last != nil {
+			if goneAt.IsZero() && last.err != nil {
 				goneAt = time.Now()
 			}
 			graceEnd = goneAt.Add(s.cfg.ReconnectGrace)
 		}
-		wait := time.Until(graceEnd)
-		if wait <= 0 {
-			return att, nil, offline
+		left := time.Until(graceEnd)
+		if left <= 0 {
+			return route{}, last.offline()
 		}
-		t := time.NewTimer(wait)
+		t := time.NewTimer(min(left, pollInterval))
 		select {
 		case <-changed:
 		case <-t.C:
-			return att, nil, offline
 		case <-ctx.Done():
 			t.Stop()
-			return att, nil, openEnded(ctx)
+			return route{}, openEnded(ctx)
 		}
 		t.Stop()
 	}
-}
-
-// current reads the Store, or says at once that it is out.
-func (s *Server) current(ctx context.Context, hostID string) (store.Attachment, error) {
-	if s.outage.out() {
-		return store.Attachment{}, ErrStoreUnavailable
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
-	defer cancel()
-	att, err := s.cfg.Store.Current(ctx, hostID)
-	s.outage.observe(err)
-	return att, err
 }
 
 // fresh reports whether the host has pinged lately.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dialback/dialback/store"
+	"github.com/dialback/dialback/transport"
 )
 
 // outage knows whether the Store is out. After a failed operation one prober
@@ -54,14 +55,27 @@ func (o *outage) owe(ref store.Ref) {
 	}
 }
 
+// askOthers is how often a node without the Store asks the others whether they
+// have it, in seconds of the prober.
+const askOthers = 5
+
+// evictSpread is the time over which a node that alone has lost the Store sends
+// its hosts elsewhere.
+const evictSpread = 30 * time.Second
+
 // probe asks until the Store answers, then makes good what it missed.
 func (o *outage) probe() {
-	for {
+	evicted := false
+	for n := 1; ; n++ {
 		if wait(o.srv.ctx, time.Second) != nil {
 			return
 		}
 		if o.srv.nodes.beat() == nil {
 			break
+		}
+		if n%askOthers == 0 && !evicted && o.srv.cutOff() {
+			evicted = true
+			o.srv.evict()
 		}
 	}
 	o.mu.Lock()
@@ -78,6 +92,32 @@ func (o *outage) probe() {
 		if o.observe(err); err != nil {
 			o.owe(ref)
 		}
+	}
+}
+
+// cutOff reports whether another node has the Store: then this one is the one
+// that is cut off.
+func (s *Server) cutOff() bool {
+	for _, n := range s.nodes.others() {
+		var answer nodeStore
+		if s.call(s.ctx, n, "/node/store", nothing{}, &answer) == nil && answer.Store {
+			return true
+		}
+	}
+	return false
+}
+
+// evict sends the hosts of this node to a better place, one by one, unless the
+// Store comes back meanwhile.
+func (s *Server) evict() {
+	controls := s.registry.controls()
+	s.log.Warn("this node alone has lost the store; sending its hosts elsewhere", "hosts", len(controls))
+	for _, c := range controls {
+		s.spawn(func() {
+			if wait(s.ctx, s.jitter(evictSpread)) == nil && s.outage.out() {
+				c.retire(store.ReasonGone, transport.CloseRestart, "this node has lost its store")
+			}
+		})
 	}
 }
 

@@ -21,6 +21,13 @@ func (s *Server) Revoke(ctx context.Context, hostID, reason string) error {
 	}
 	s.log.Info("revoke", slog.String("host", hostID), slog.String("reason", reason))
 	err := s.revokeInStore(ctx, hostID)
+	s.revokeHere(hostID, reason)
+	s.tellAll("/node/revoke", nodeRevoke{hostID, reason})
+	return err
+}
+
+// revokeHere ends what this node has of the host.
+func (s *Server) revokeHere(hostID, reason string) {
 	if hub := s.registry.peek(hostID); hub != nil {
 		defer s.registry.release(hub)
 		if c, _, _ := hub.look(); c != nil {
@@ -30,12 +37,13 @@ func (s *Server) Revoke(ctx context.Context, hostID, reason string) error {
 			st.abort(ErrRevoked)
 		}
 	}
-	return err
 }
 
 // revokeInStore retires the host's current attachment, wherever its socket is.
 func (s *Server) revokeInStore(ctx context.Context, hostID string) error {
-	att, err := s.current(ctx, hostID)
+	h := s.registry.acquire(hostID)
+	defer s.registry.release(h)
+	att, err := s.current(ctx, h)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
 	}

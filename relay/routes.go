@@ -27,6 +27,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveHealth(w, r)
 		return
 	}
+	if strings.HasPrefix(path, "/node/") {
+		s.serveNode(w, r, path)
+		return
+	}
 	if rest, ok := strings.CutPrefix(path, "/hosts/"); ok {
 		s.serveHostsPath(w, r, rest)
 		return
@@ -163,10 +167,14 @@ func (s *Server) deny(w http.ResponseWriter, r *http.Request, hostID string, err
 	conn.Close(f.Close, f.Message)
 }
 
-// acceptWS upgrades a client's request.
+// acceptWS upgrades a client's request, or a dial-back.
 func (s *Server) acceptWS(w http.ResponseWriter, r *http.Request, subprotocol string) (transport.Conn, error) {
-	return transport.Accept(w, r, &transport.AcceptOptions{
+	conn, err := transport.Accept(w, r, &transport.AcceptOptions{
 		Options:     transport.Options{ReadLimit: -1, WriteTimeout: s.cfg.StallTimeout, CloseTimeout: s.cfg.CloseTimeout},
 		Subprotocol: subprotocol,
 	})
+	if err == nil {
+		s.adopt(conn)
+	}
+	return conn, err
 }

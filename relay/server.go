@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dialback/dialback/transport"
 	"github.com/google/uuid"
 	"golang.org/x/time/rate"
 )
@@ -28,11 +29,13 @@ type Server struct {
 	ctx         context.Context // ends with Close
 	cancel      context.CancelCauseFunc
 	limiter     *rate.Limiter // nil: no AcceptRate
+	nodeClient  *http.Client
 
 	registry registry
 	tickets  tickets
 	pinger   pinger
 	recorder recorder
+	conns    conns
 	outage   outage
 	nodes    nodeTable
 	stats    counters
@@ -55,12 +58,16 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, log: cfg.Logger, nodeID: cfg.Node.ID, incarnation: uuid.NewString(), startedAt: time.Now(), shutdown: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	s.conns.open = make(map[transport.Conn]struct{})
 	s.registry.hubs = make(map[string]*hub)
 	s.tickets = tickets{nodeID: s.nodeID, key: cfg.Node.Key, pending: make(map[string]*dial)}
 	s.pinger.srv, s.recorder.srv, s.outage.srv, s.nodes.srv = s, s, s, s
 	if cfg.AcceptRate > 0 {
 		s.limiter = rate.NewLimiter(rate.Limit(cfg.AcceptRate), max(1, int(cfg.AcceptRate)))
 	}
+	s.nodeClient = &http.Client{Transport: &http.Transport{
+		DialContext: cfg.Node.DialContext, TLSClientConfig: cfg.Node.TLS, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DisableCompression: true,
+	}}
 	s.nodes.beat()
 	s.spawn(s.nodes.run)
 	return s, nil
@@ -100,6 +107,9 @@ func (s *Server) admitHost() error {
 	}
 	if s.outage.out() {
 		return ErrStoreUnavailable
+	}
+	if s.nodes.isUsurped() {
+		return Deny(ErrDraining, "another process has taken this node's id")
 	}
 	if s.limiter != nil && !s.limiter.Allow() {
 		return Deny(ErrNodeLimit, "too many control sockets at once")

@@ -51,7 +51,7 @@ func (sp *splice) copyToHost() {
 		return
 	}
 	code, reason := passOn(err, transport.CloseInternal, "the client's connection was lost")
-	sp.host.Close(code, reason)
+	sp.host.CloseSlowly(code, reason) // it may have much to read before
 }
 
 func (sp *splice) copyToClient() {
@@ -62,7 +62,7 @@ func (sp *splice) copyToClient() {
 		return
 	}
 	code, reason := passOn(err, transport.CloseDataAbnormal, "the host's data socket was lost")
-	sp.client.Close(code, reason)
+	sp.client.CloseSlowly(code, reason)
 }
 
 // passOn is what the other side is told when one side ended with err: the same

@@ -37,29 +37,56 @@ type dial struct {
 	streamID string
 	spec     dialSpec
 
-	// result has room for the one outcome that counts.
+	// deliver takes the one outcome that counts. It must not block.
+	deliver func(outcome)
+	// result has room for it, if it is delivered here; else nil.
 	result chan outcome
 
 	// Guarded by mu.
 	mu      sync.Mutex
 	settled bool
 	ack     *time.Timer // proto 3: fires when no ack came
+	expiry  *time.Timer // of a dial for another node
 }
 
 // settle decides the dial. Only the first outcome counts; false means that it
 // was decided before, and a data socket is the caller's to close.
 func (d *dial) settle(o outcome) bool {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	if d.settled {
+		d.mu.Unlock()
 		return false
 	}
 	d.settled = true
-	if d.ack != nil {
-		d.ack.Stop()
+	for _, t := range []*time.Timer{d.ack, d.expiry} {
+		if t != nil {
+			t.Stop()
+		}
 	}
-	d.result <- o
+	d.mu.Unlock()
+	d.deliver(o)
 	return true
+}
+
+// expire arms the end of the bookkeeping for another node's dial.
+func (d *dial) expire(after time.Duration, f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.settled {
+		d.expiry = time.AfterFunc(after, f)
+	}
+}
+
+// cancelExpiry stops what expire and expectAck have armed.
+func (d *dial) cancelExpiry() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.settled = true
+	for _, t := range []*time.Timer{d.ack, d.expiry} {
+		if t != nil {
+			t.Stop()
+		}
+	}
 }
 
 func (d *dial) isSettled() bool {
@@ -105,6 +132,7 @@ func (t *tickets) issue(att store.Attachment, streamID string, spec dialSpec) *d
 		ticket: head + "." + t.mac(head, att.HostID), hostID: att.HostID, att: att.Ref(),
 		streamID: streamID, spec: spec, result: make(chan outcome, 1),
 	}
+	d.deliver = func(o outcome) { d.result <- o }
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.pending[d.ticket] = d
@@ -137,6 +165,21 @@ func (t *tickets) take(ticket string) *dial {
 	d := t.pending[ticket]
 	delete(t.pending, ticket)
 	return d
+}
+
+// takeOlder removes and returns the host's dials on sockets of a generation
+// below gen.
+func (t *tickets) takeOlder(hostID string, gen uint64) []*dial {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var older []*dial
+	for ticket, d := range t.pending {
+		if d.hostID == hostID && d.att.Generation < gen {
+			older = append(older, d)
+			delete(t.pending, ticket)
+		}
+	}
+	return older
 }
 
 func (t *tickets) len() int {

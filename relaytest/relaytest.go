@@ -19,10 +19,11 @@ import (
 	"github.com/dialback/dialback/relay"
 	"github.com/dialback/dialback/store"
 	"github.com/dialback/dialback/store/memory"
+	"github.com/dialback/dialback/store/storetest"
 	"github.com/dialback/dialback/transport"
 )
 
-// address is where the relay listens on its in-memory network.
+// address is where a single relay listens on its in-memory network.
 const address = "relay.test:80"
 
 // Server is a relay that serves its own in-memory network. It ends with the
@@ -34,13 +35,17 @@ type Server struct {
 	URL string
 
 	t    testing.TB
+	addr string
 	net  *memnet.Network
 	http *http.Server
 	open *conns
+	gate *storetest.Faulty // of a node of a Cluster: before its Store
 
 	mu       sync.Mutex
 	dead     chan struct{} // closed by Close
 	attached chan struct{} // closed, and replaced, when a host attaches
+	accepted []*memnet.Conn
+	frozen   bool
 }
 
 // Options change what NewServer makes; nil means none of it.
@@ -61,14 +66,19 @@ type Options struct {
 // test in a bubble calls itself.
 func NewServer(t testing.TB, o *Options) *Server {
 	t.Helper()
+	cfg := relay.Config{Store: memory.New(), AuthorizeHost: relay.AllowAll, AuthorizeClient: relay.AllowAll}
+	return newServer(t, &memnet.Network{}, address, cfg, o)
+}
+
+func newServer(t testing.TB, network *memnet.Network, addr string, cfg relay.Config, o *Options) *Server {
+	t.Helper()
 	if o == nil {
 		o = &Options{}
 	}
-	cfg := relay.Config{Store: memory.New(), AuthorizeHost: relay.AllowAll, AuthorizeClient: relay.AllowAll}
 	if o.Config != nil {
 		o.Config(&cfg)
 	}
-	s := &Server{Store: cfg.Store, URL: "http://" + address + o.Prefix, t: t, net: &memnet.Network{}, dead: make(chan struct{}), attached: make(chan struct{})}
+	s := &Server{Store: cfg.Store, URL: "http://" + addr + o.Prefix, t: t, addr: addr, net: network, dead: make(chan struct{}), attached: make(chan struct{})}
 	told := cfg.Hooks.HostAttached
 	cfg.Hooks.HostAttached = func(a store.Attachment) {
 		if told != nil {
@@ -85,7 +95,7 @@ func NewServer(t testing.TB, o *Options) *Server {
 	if o.Wrap != nil {
 		h = o.Wrap(h)
 	}
-	ln, err := s.net.Listen(address)
+	ln, err := s.net.Listen(addr)
 	if err != nil {
 		t.Fatalf("relaytest: %v", err)
 	}
@@ -94,7 +104,7 @@ func NewServer(t testing.TB, o *Options) *Server {
 	if o.HTTP != nil {
 		o.HTTP(s.http)
 	}
-	go s.http.Serve(ln)
+	go s.http.Serve(&listener{ln, s})
 	t.Cleanup(s.Close)
 	return s
 }

@@ -68,6 +68,10 @@ type Conn interface {
 	// CloseCode.Sendable and CutReason say. Only the first Close or CloseNow
 	// counts.
 	Close(code CloseCode, reason string)
+	// CloseSlowly is Close for a peer that may still have much to read before
+	// the close frame: it has WriteTimeout. A Close or CloseNow that comes
+	// after it leaves CloseTimeout.
+	CloseSlowly(code CloseCode, reason string)
 	// CloseNow cuts the connection without a close frame. It never blocks.
 	CloseNow()
 	// Done is closed when the connection is over and its goroutines ended.

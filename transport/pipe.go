@@ -327,8 +327,8 @@ func (e *pipeEnd) Close(code CloseCode, reason string) {
 	e.closeWithin(e.opts.CloseTimeout, code, reason)
 }
 
-// closeSlowly is as that of wsConn.
-func (e *pipeEnd) closeSlowly(code CloseCode, reason string) {
+// CloseSlowly is as that of wsConn.
+func (e *pipeEnd) CloseSlowly(code CloseCode, reason string) {
 	e.closeWithin(e.opts.slowCloseTimeout(), code, reason)
 }
 

@@ -120,11 +120,7 @@ func (s *StreamConn) sendLoop() {
 // of that before it, and takes the time that it takes to read it: to cut the
 // connection after CloseTimeout could make TCP drop the rest.
 func (s *StreamConn) closeConn() {
-	if c, ok := s.conn.(interface{ closeSlowly(CloseCode, string) }); ok {
-		c.closeSlowly(CloseNormal, "")
-		return
-	}
-	s.conn.Close(CloseNormal, "")
+	s.conn.CloseSlowly(CloseNormal, "")
 }
 
 // stopSending makes every Write fail with err.

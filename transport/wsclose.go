@@ -14,9 +14,9 @@ func (c *wsConn) Close(code CloseCode, reason string) {
 	c.closeWithin(c.opts.CloseTimeout, code, reason)
 }
 
-// closeSlowly is Close for a peer that may still have much to read before the
+// CloseSlowly is Close for a peer that may still have much to read before the
 // close frame: it has the WriteTimeout.
-func (c *wsConn) closeSlowly(code CloseCode, reason string) {
+func (c *wsConn) CloseSlowly(code CloseCode, reason string) {
 	c.closeWithin(c.opts.slowCloseTimeout(), code, reason)
 }
 

@@ -1,0 +1,330 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dialback/dialback/agent"
+	"github.com/dialback/dialback/relay"
+	"github.com/dialback/dialback/relaytest"
+	"github.com/dialback/dialback/store"
+	"github.com/dialback/dialback/store/memory"
+	"github.com/dialback/dialback/store/storetest"
+	"github.com/dialback/dialback/transport"
+)
+
+// Host on one node, client on another, dial-back on a third: nobody notices
+// (fault 33).
+func TestCluster_AnyNode(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 3, nil)
+		for i := range 3 {
+			// The control socket goes to node i, the dial-backs anywhere.
+			c.Nodes[i].StartAgentOn(c.Balanced(i), fmt.Sprint("h", i), map[string]agent.Handler{"": text(fmt.Sprint("host ", i)), "echo": echo()}, nil)
+		}
+		for round := range 3 {
+			for _, n := range c.Nodes {
+				for i := range 3 {
+					r := get(n, fmt.Sprintf("/hosts/h%d/x", i))
+					r.want(t, fmt.Sprintf("round %d", round), 200, fmt.Sprint("host ", i))
+				}
+			}
+		}
+		for _, n := range c.Nodes {
+			for i := range 3 {
+				conn, err := n.DialWS(context.Background(), fmt.Sprintf("/connect/h%d?service=echo", i), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s := transport.NewStreamConn(conn)
+				go func() { io.WriteString(s, strings.Repeat("x", 1<<20)); s.CloseWrite() }()
+				if b, err := io.ReadAll(s); len(b) != 1<<20 || err != nil {
+					t.Errorf("echo of 1 MiB: %d bytes, %v", len(b), err)
+				}
+			}
+			if p, err := n.Relay.Presence(context.Background(), "h0", "h1", "h2"); err != nil || !p["h0"].Online || !p["h1"].Online || !p["h2"].Online {
+				t.Errorf("presence: %+v %v", p, err)
+			}
+			settled(t, n, "afterwards")
+		}
+		hops := uint64(0)
+		for _, n := range c.Nodes {
+			hops += n.Relay.Stats().Hops
+		}
+		if hops == 0 {
+			t.Error("no dial-back landed elsewhere: the test tests nothing")
+		}
+	})
+}
+
+// A v2 host on node 0 whose dial-back lands on each node.
+func TestCluster_V2DialBackAnywhere(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 3, nil)
+		h := c.Nodes[0].MustConnect("h", relaytest.HostConfig{})
+		for i, client := range c.Nodes {
+			for j, landing := range c.Nodes {
+				reply := async(client, fmt.Sprintf("/hosts/h/%d%d", i, j))
+				d := nextDial(t, h)
+				conn, err := landing.DialBackAs("h", d)
+				if err != nil {
+					t.Fatalf("client on %d, dial-back on %d: %v", i, j, err)
+				}
+				req, _, err := relaytest.ReadHTTPRequest(conn)
+				if err != nil {
+					t.Fatal(err)
+				}
+				conn.Write(transport.Text, transport.Encode(transport.HTTPResponse{Status: 200}))
+				conn.Write(transport.Binary, []byte(req.Path))
+				conn.Write(transport.Text, transport.Encode(transport.HTTPEnd{}))
+				(<-reply).want(t, "the answer", 200, fmt.Sprintf("/%d%d", i, j))
+				closeOf(conn)
+			}
+		}
+	})
+}
+
+// Report A across nodes: the predecessor is frozen on node 0, the successor on
+// node 1, and clients are everywhere.
+func TestCluster_ReplacedOnAnotherNode(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 3, nil)
+		old := c.Nodes[0].MustConnect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("old")})
+		for _, n := range c.Nodes {
+			get(n, "/hosts/h/x").want(t, "before", 200, "old")
+		}
+		old.Freeze()
+		c.Nodes[1].MustConnect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("new")})
+		for range 10 {
+			for _, n := range c.Nodes {
+				r := get(n, "/hosts/h/x")
+				r.want(t, "after the replacement", 200, "new")
+				r.wantWithin(t, "after the replacement", 10*time.Millisecond)
+			}
+		}
+		old.Thaw()
+		synctest.Wait()
+		if n := relaytest.Count[transport.StreamDial](old); n != 3 {
+			t.Errorf("the replaced socket got %d dials, want the 3 from before", n)
+		}
+	})
+}
+
+// The node of the replaced socket closes it at once, with 4409.
+func TestCluster_ReplacedSocketIsClosed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 2, nil)
+		old := c.Nodes[0].MustConnect("h", relaytest.HostConfig{})
+		c.Nodes[1].MustConnect("h", relaytest.HostConfig{})
+		start := time.Now()
+		wantClosed(t, old, "replaced on another node", transport.CloseReplaced)
+		if d := time.Since(start); d > time.Second {
+			t.Errorf("closed after %v", d)
+		}
+	})
+}
+
+// A dial that waits on another node's socket is issued anew when the host is
+// replaced, refused with the host's reason, and cancelled when the client leaves.
+func TestCluster_OutcomesCross(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 3, nil)
+		h := c.Nodes[0].MustConnect("h", relaytest.HostConfig{Proto: 3})
+
+		reply := async(c.Nodes[1], "/hosts/h/x")
+		h.Refuse(nextDial(t, h), 403, "not today")
+		r := <-reply
+		r.want(t, "refused on another node", 403, "not today")
+		r.wantWithin(t, "refused on another node", 0)
+
+		conn, err := c.Nodes[1].DialWS(context.Background(), "/connect/h", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nextDial(t, h)
+		conn.CloseNow()
+		synctest.Wait()
+		if n := relaytest.Count[transport.Cancel](h); n != 1 {
+			t.Errorf("%d stream:cancel after the client left, want 1", n)
+		}
+
+		reply = async(c.Nodes[1], "/hosts/h/x")
+		nextDial(t, h)
+		v2 := c.Nodes[2].MustConnect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("new")})
+		r = <-reply
+		r.want(t, "replaced while it was dialed", 200, "new")
+		r.wantWithin(t, "replaced while it was dialed", 300*time.Millisecond)
+
+		reply = async(c.Nodes[1], "/hosts/h/x")
+		synctest.Wait()
+		(<-reply).want(t, "once more", 200, "new")
+		v2.Vanish()
+		r = get(c.Nodes[1], "/hosts/h/x")
+		if r.status != 503 {
+			t.Errorf("the host is gone: %d %s", r.status, r.body)
+		}
+		r.wantWithin(t, "the host is gone", 2500*time.Millisecond)
+	})
+}
+
+// A node is killed: its hosts are looked for elsewhere at the first refused
+// call, and served as soon as they are back (faults 34 and 35).
+func TestCluster_NodeKilled(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 3, nil)
+		c.Nodes[0].StartAgentOn(c.Balanced(0), "h", map[string]agent.Handler{"": text("served")}, nil)
+		c.Nodes[0].MustConnect("ghost", relaytest.HostConfig{OnDial: relaytest.AnswerText("ghost")})
+		get(c.Nodes[1], "/hosts/h/x").want(t, "before", 200, "served")
+		get(c.Nodes[1], "/hosts/ghost/x").want(t, "before", 200, "ghost")
+		c.Nodes[0].Kill()
+		r := get(c.Nodes[1], "/hosts/h/x")
+		r.want(t, "right after the kill", 200, "served")
+		r.wantWithin(t, "right after the kill", 3*time.Second)
+		for range 3 {
+			r = get(c.Nodes[1], "/hosts/ghost/x")
+			if r.status != 503 {
+				t.Errorf("a host that does not come back: %d %s", r.status, r.body)
+			}
+			r.wantWithin(t, "a host that does not come back", 3*time.Second)
+		}
+		time.Sleep(18 * time.Second) // the lease, and the table
+		r = get(c.Nodes[1], "/hosts/ghost/x")
+		r.want(t, "after the lease", 503, "host_offline")
+		r.wantWithin(t, "after the lease", 0)
+		if nodes, _ := c.Store.Nodes(context.Background()); len(nodes) != 2 {
+			t.Errorf("%d nodes are left, want 2", len(nodes))
+		}
+	})
+}
+
+// A node is stopped and its TCP lives: calls to it fail within NodeTimeout.
+func TestCluster_NodeStopped(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 2, nil)
+		c.Nodes[0].MustConnect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("x")})
+		get(c.Nodes[1], "/hosts/h/x").want(t, "before", 200, "x")
+		c.Nodes[0].Freeze()
+		r := get(c.Nodes[1], "/hosts/h/x")
+		r.want(t, "its node does not answer", 503, "node_unreachable")
+		r.wantWithin(t, "its node does not answer", time.Second)
+	})
+}
+
+// Revoke reaches sockets and streams on every node (fault 40).
+func TestCluster_Revoke(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 3, nil)
+		h := c.Nodes[0].MustConnect("h", relaytest.HostConfig{Proto: 3})
+		conn, err := c.Nodes[1].DialWS(context.Background(), "/connect/h", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Open(nextDial(t, h)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := c.Nodes[2].Relay.Revoke(context.Background(), "h", "stolen"); err != nil {
+			t.Fatal(err)
+		}
+		wantClosed(t, h, "revoked through another node", transport.CloseForbidden)
+		wantEnd(t, conn, "a stream on a third node", transport.CloseForbidden, "revoked")
+	})
+}
+
+// A node that alone has lost the Store sends its hosts to a better place, over
+// 30 s; while nobody has the Store, nobody moves (fault 37).
+func TestCluster_CutOffNodeLosesItsHosts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		shared := memory.New()
+		var faulty []*storetest.Faulty
+		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(cfg *relay.Config) {
+			f := storetest.NewFaulty(shared)
+			faulty = append(faulty, f)
+			cfg.Store = f
+		}})
+		c.Nodes[0].StartAgentOn(c.Balanced(0), "h", map[string]agent.Handler{"": text("served")}, nil)
+		time.Sleep(3 * time.Second) // the nodes know each other
+		down := storetest.Fault{Err: errors.New("down")}
+		faulty[0].Set("*", down)
+		faulty[1].Set("*", down)
+		time.Sleep(100 * time.Second)
+		get(c.Nodes[0], "/hosts/h/x").want(t, "nobody has the Store: the host stays", 200, "served")
+		if n := c.Nodes[0].Relay.Stats().Hosts; n != 1 {
+			t.Fatalf("%d hosts on the node, want 1: no host leaves because of an outage", n)
+		}
+		faulty[1].Clear()
+		time.Sleep(time.Minute)
+		get(c.Nodes[1], "/hosts/h/x").want(t, "the host has moved", 200, "served")
+		if n := c.Nodes[0].Relay.Stats().Hosts; n != 0 {
+			t.Errorf("%d hosts on the node that is cut off, want 0", n)
+		}
+	})
+}
+
+// The Store comes back empty: hosts are routable from every node within 10 s.
+func TestCluster_StoreComesBackEmpty(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := relaytest.NewLossyStore()
+		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(cfg *relay.Config) { cfg.Store = st }})
+		c.Nodes[0].MustConnect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("served")})
+		get(c.Nodes[1], "/hosts/h/x").want(t, "before", 200, "served")
+		st.Lose()
+		time.Sleep(10 * time.Second)
+		get(c.Nodes[1], "/hosts/h/x").want(t, "10 s after all was lost", 200, "served")
+	})
+}
+
+// Two processes with one NodeID: the newer wins, the older one closes its
+// hosts with 1012 and takes no new ones.
+func TestCluster_TwoProcessesWithOneNodeID(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 1, nil)
+		h := c.Nodes[0].MustConnect("h", relaytest.HostConfig{})
+		newer := server(t, func(cfg *relay.Config) {
+			cfg.Store, cfg.Node = c.Store, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
+		})
+		time.Sleep(6 * time.Second)
+		wantClosed(t, h, "the older process", transport.CloseRestart)
+		if _, err := c.Nodes[0].Connect("h", relaytest.HostConfig{}); handshakeStatus(err) != 503 {
+			t.Errorf("a new host at the older process: %v, want 503", err)
+		}
+		newer.MustConnect("h", relaytest.HostConfig{})
+	})
+}
+
+// Only nodes with the key may call /node/.
+func TestCluster_NodeCallsAreAuthenticated(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 1, nil)
+		for _, p := range []string{"dial", "outcome", "cancel", "retire", "retired", "revoke", "store", "hop", "x"} {
+			do(c.Nodes[0], "POST", "/node/"+p, `{"HostID":"h"}`).want(t, p, 401, "")
+			get(c.Nodes[0], "/node/"+p).want(t, p, 401, "")
+		}
+	})
+}
+
+// A row of a living host is kept for as long as it pings (fault 36), and what
+// a dead node leaves behind is gone when its time is over.
+func TestCluster_RowsLiveWithTheirHosts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 2, nil)
+		c.Nodes[0].StartAgentOn(c.Balanced(0), "h", map[string]agent.Handler{"": text("served")}, nil)
+		time.Sleep(15 * time.Minute) // three times the ttl
+		if _, err := c.Store.Current(context.Background(), "h"); err != nil {
+			t.Errorf("the row of a living host: %v", err)
+		}
+		get(c.Nodes[1], "/hosts/h/x").want(t, "after three times the ttl", 200, "served")
+		c.Nodes[1].MustConnect("ghost", relaytest.HostConfig{})
+		c.Nodes[1].Kill()
+		time.Sleep(6 * time.Minute)
+		if _, err := c.Store.Current(context.Background(), "ghost"); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("the row of a dead node's host: %v", err)
+		}
+	})
+}

@@ -1,0 +1,156 @@
+package relay
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/dialback/dialback/store"
+)
+
+// hop hands a dial-back that landed here to the node that waits for it: the
+// upgrade as it came, and then raw bytes. One hop is all: the other end serves
+// only its own tickets. Raw and hijacked, because httputil.ReverseProxy loses
+// bytes that arrive together with an upgrade (golang/go#80875).
+func (s *Server) hop(w http.ResponseWriter, r *http.Request, to store.Node) {
+	up, err := s.dialNode(r.Context(), to)
+	if err != nil {
+		s.nodes.suspect(to.Incarnation)
+		s.writeError(w, r, "", ErrNodeUnreachable)
+		return
+	}
+	br := bufio.NewReader(up)
+	resp, err := s.sendHop(up, br, r, to)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		up.Close()
+		if err != nil {
+			s.writeError(w, r, "", ErrNodeUnreachable)
+			return
+		}
+		s.unknownTicket(w)
+		return
+	}
+	up.SetDeadline(time.Time{})
+	h := w.Header()
+	for k, vs := range resp.Header {
+		h[k] = vs
+	}
+	w.WriteHeader(http.StatusSwitchingProtocols)
+	host, brw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		up.Close()
+		return
+	}
+	host.SetDeadline(time.Time{})
+	brw.Writer.Flush()
+	s.stats.hops.Add(1)
+	fromHost, _ := brw.Reader.Peek(brw.Reader.Buffered())
+	fromNode, _ := br.Peek(br.Buffered())
+	j := &joined{limit: s.cfg.StallTimeout, host: host, node: up}
+	if !s.spawn(func() { j.run(s.ctx, fromHost, fromNode) }) {
+		host.Close()
+		up.Close()
+	}
+}
+
+// sendHop sends the upgrade and reads its answer.
+func (s *Server) sendHop(up net.Conn, br *bufio.Reader, r *http.Request, to store.Node) (*http.Response, error) {
+	up.SetDeadline(time.Now().Add(s.cfg.NodeTimeout))
+	q := r.URL.Query()
+	uri := "/node/hop?" + url.Values{"hostId": {q.Get("hostId")}, "ticket": {q.Get("ticket")}}.Encode()
+	req, err := http.NewRequest(http.MethodGet, strings.TrimSuffix(to.URL, "/")+uri, nil)
+	if err != nil {
+		return nil, err
+	}
+	for k, vs := range r.Header {
+		if strings.HasPrefix(k, "Sec-Websocket-") {
+			req.Header[k] = vs
+		}
+	}
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", "websocket")
+	req.Header.Set(nodeHeader, s.nodeMAC(http.MethodGet, to.ID, to.Incarnation, uri, nil))
+	if err := req.Write(up); err != nil {
+		return nil, err
+	}
+	return http.ReadResponse(br, req)
+}
+
+// dialNode connects to another node, within NodeTimeout.
+func (s *Server) dialNode(ctx context.Context, to store.Node) (net.Conn, error) {
+	u, err := url.Parse(to.URL)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.NodeTimeout)
+	defer cancel()
+	addr := u.Host
+	if u.Port() == "" {
+		addr = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	}
+	dial := s.cfg.Node.DialContext
+	if dial == nil {
+		dial = (&net.Dialer{}).DialContext
+	}
+	conn, err := dial(ctx, "tcp", addr)
+	if err != nil || u.Scheme != "https" {
+		return conn, err
+	}
+	tc := s.cfg.Node.TLS.Clone()
+	if tc == nil {
+		tc = &tls.Config{}
+	}
+	if tc.ServerName == "" {
+		tc.ServerName = u.Hostname()
+	}
+	tc.NextProtos = []string{"http/1.1"}
+	secure := tls.Client(conn, tc)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return secure, nil
+}
+
+// joined is a host's connection and the one to the node that waits for it.
+type joined struct {
+	limit time.Duration
+	host  net.Conn
+	node  net.Conn
+}
+
+// run copies both ways until either connection ends, or ctx does: the
+// WebSocket inside has its own way to say goodbye.
+func (j *joined) run(ctx context.Context, fromHost, fromNode []byte) {
+	stop := context.AfterFunc(ctx, j.close)
+	defer stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		j.copy(j.node, j.host, fromHost)
+	}()
+	j.copy(j.host, j.node, fromNode)
+	<-done
+}
+
+func (j *joined) copy(dst, src net.Conn, first []byte) {
+	defer j.close()
+	w := &stallWriter{dst, j.limit}
+	if len(first) > 0 {
+		if _, err := w.Write(first); err != nil {
+			return
+		}
+	}
+	copyBytes(w, io.Reader(src))
+}
+
+func (j *joined) close() {
+	j.host.Close()
+	j.node.Close()
+}

@@ -1,0 +1,164 @@
+package relay
+
+import (
+	"crypto/hmac"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/dialback/dialback/store"
+)
+
+// serveNode serves the calls of other nodes; path is what follows the mount
+// point. Nobody else is let in.
+func (s *Server) serveNode(w http.ResponseWriter, r *http.Request, path string) {
+	uri := path
+	if r.URL.RawQuery != "" {
+		uri += "?" + r.URL.RawQuery
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxNodeBody+1))
+	want := s.nodeMAC(r.Method, s.nodeID, s.incarnation, uri, body)
+	if err != nil || len(body) > maxNodeBody || !hmac.Equal([]byte(r.Header.Get(nodeHeader)), []byte(want)) {
+		s.stats.failed("node_unauthorized")
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	switch strings.TrimPrefix(path, "/node/") {
+	case "hop":
+		r.Header.Del(nodeHeader)
+		s.takeDialBack(w, r)
+	case "dial":
+		handleNode(w, body, s.onNodeDial)
+	case "outcome":
+		handleNode(w, body, s.onNodeOutcomes)
+	case "cancel":
+		handleNode(w, body, s.onNodeCancel)
+	case "retire":
+		handleNode(w, body, s.onNodeRetire)
+	case "retired":
+		handleNode(w, body, s.onNodeRetired)
+	case "revoke":
+		handleNode(w, body, s.onNodeRevoke)
+	case "store":
+		writeJSON(w, http.StatusOK, nodeStore{Store: !s.outage.out()})
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// handleNode decodes a call, obeys it, and encodes its answer.
+func handleNode[In, Out any](w http.ResponseWriter, body []byte, f func(In) Out) {
+	var in In
+	if err := json.Unmarshal(body, &in); err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	writeJSON(w, http.StatusOK, f(in))
+}
+
+type nothing struct{}
+
+// onNodeDial sends a dial for another node, on exactly the socket that it named.
+func (s *Server) onNodeDial(in nodeDial) nodeDialed {
+	c := s.local(in.HostID)
+	switch {
+	case c == nil:
+		return nodeDialed{notMineResult}
+	case c.att.Generation > in.Generation:
+		return nodeDialed{retiredResult}
+	case c.att.ID != in.ID || c.att.Generation != in.Generation:
+		return nodeDialed{notMineResult}
+	}
+	d := &dial{
+		ticket: in.Ticket, hostID: in.HostID, att: c.att.Ref(), streamID: in.StreamID,
+		spec: dialSpec{kind: in.Kind, path: in.Path, query: in.Query, service: in.Service, proto: in.Proto},
+	}
+	d.deliver = func(o outcome) {
+		c.forget(d, false)
+		s.postOutcome(in.Waiting, d, o)
+	}
+	if !c.sendDial(d) {
+		return nodeDialed{retiredResult}
+	}
+	// The dial-back goes to the waiting node, which has no need to say so.
+	d.expire(s.cfg.DialTimeout, func() { c.forget(d, false) })
+	return nodeDialed{dialedResult}
+}
+
+// postOutcome tells the node that waits how a dial of its ended.
+func (s *Server) postOutcome(incarnation string, d *dial, o outcome) {
+	to, ok := s.nodes.byIncarnation(incarnation)
+	if !ok {
+		return
+	}
+	out := nodeOutcome{HostID: d.hostID, Ticket: d.ticket, Result: outcomeGone}
+	if refused, ok := o.err.(*RefusedError); ok {
+		out.Result, out.Status, out.Reason = outcomeRefused, refused.Status, refused.Reason
+	} else if o.err == errReplaced {
+		out.Result = outcomeRetired
+	}
+	s.tell(to, "/node/outcome", nodeOutcomes{[]nodeOutcome{out}})
+}
+
+func (s *Server) onNodeOutcomes(in nodeOutcomes) nothing {
+	for _, out := range in.Outcomes {
+		d := s.tickets.take(out.Ticket)
+		if d == nil {
+			continue // it has been decided meanwhile
+		}
+		switch out.Result {
+		case outcomeRefused:
+			d.settle(outcome{err: &RefusedError{out.Status, out.Reason}})
+		case outcomeRetired:
+			d.settle(outcome{err: errReplaced})
+		default:
+			d.settle(outcome{err: errGone})
+		}
+	}
+	return nothing{}
+}
+
+func (s *Server) onNodeCancel(in nodeCancel) nothing {
+	if c := s.local(in.HostID); c != nil {
+		if d := c.lookup(in.Ticket); d != nil {
+			d.cancelExpiry()
+			c.forget(d, true)
+		}
+	}
+	return nothing{}
+}
+
+// onNodeRetire closes a socket that a claim elsewhere has retired.
+func (s *Server) onNodeRetire(in nodeRetire) nothing {
+	if c := s.local(in.HostID); c != nil && c.att.ID == in.ID && c.att.Generation == in.Generation {
+		c.replaced()
+	}
+	return nothing{}
+}
+
+// onNodeRetired has dials that wait for an older socket issued anew: the node
+// of that socket may be unable to say so.
+func (s *Server) onNodeRetired(in nodeRetired) nothing {
+	for _, d := range s.tickets.takeOlder(in.HostID, in.Generation) {
+		d.settle(outcome{err: errReplaced})
+	}
+	return nothing{}
+}
+
+func (s *Server) onNodeRevoke(in nodeRevoke) nothing {
+	s.revokeHere(in.HostID, in.Reason)
+	return nothing{}
+}
+
+// retireElsewhere tells the other nodes of a claim: the one that holds the
+// earlier socket closes it, and whoever waits for it dials anew. Should a call
+// be lost, the holder learns of it at its next ping.
+func (s *Server) retireElsewhere(current, previous store.Attachment) {
+	if previous.Incarnation != s.incarnation {
+		if n, ok := s.nodes.byIncarnation(previous.Incarnation); ok {
+			s.tell(n, "/node/retire", nodeRetire{previous.HostID, previous.ID, previous.Generation})
+		}
+	}
+	s.tellAll("/node/retired", nodeRetired{current.HostID, current.Generation})
+}
