@@ -392,6 +392,50 @@ func TestRevoke_EndsControlAndStreams(t *testing.T) {
 	})
 }
 
+// A WebSocket to an agent's service is bytes to the relay, and its client is
+// told all the same: 4403 when revoked, 4401 when its credentials expire, 4410
+// when the host's data socket is lost.
+func TestUpgrade_WebSocketEndsWithACode(t *testing.T) {
+	tests := []struct {
+		name string
+		end  func(s *relaytest.Server, drop func())
+		code transport.CloseCode
+	}{
+		{"revoked", func(s *relaytest.Server, _ func()) { s.Relay.Revoke(context.Background(), "h", "test") }, 4403},
+		{"expired", func(*relaytest.Server, func()) { time.Sleep(time.Minute) }, 4401},
+		{"lost", func(_ *relaytest.Server, drop func()) { drop() }, 4410},
+		{"closed by the relay", func(s *relaytest.Server, _ func()) { s.Relay.Close() }, 1012},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				expires := time.Now().Add(time.Minute)
+				s := server(t, func(c *relay.Config) {
+					c.AuthorizeClient = func(context.Context, *http.Request, string) (relay.Identity, error) {
+						return relay.Identity{ExpiresAt: expires}, nil
+					}
+				})
+				var stop func()
+				stop = s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) {
+					c, err := transport.Accept(w, r, nil)
+					if err != nil {
+						return
+					}
+					c.Write(transport.Text, []byte("hello"))
+					closeOf(c)
+				}), nil)
+				client, err := s.DialWS(context.Background(), "/hosts/h/ws", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				readMessage(t, client)
+				go tt.end(s, stop)
+				wantEnd(t, client, tt.name, tt.code, "")
+			})
+		})
+	}
+}
+
 // An exchange is ended by Revoke too, and says so.
 func TestRevoke_EndsExchanges(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -51,7 +51,12 @@ func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}
 	client.SetDeadline(time.Time{})
 	early, _ := brw.Reader.Peek(brw.Reader.Buffered())
-	u := &upgraded{srv: s, client: client, early: early, host: resp.Body.(*upgradedBody)}
+	u := &upgraded{client: client, early: early, host: resp.Body.(*upgradedBody)}
+	u.out = &stallWriter{client, s.cfg.StallTimeout}
+	if out.webSocket {
+		u.ws = transport.NewPassthrough(u.out)
+		u.out = u.ws
+	}
 	u.host.stop() // ctx ends with the handler
 	s.registry.acquire(st.hub.hostID)
 	run := func() {
@@ -70,8 +75,9 @@ func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Req
 
 // upgraded is a client's connection after a 101, joined with its host's.
 type upgraded struct {
-	srv    *Server
 	client duplexConn
+	out    io.Writer              // to client
+	ws     *transport.Passthrough // out, if this is a WebSocket; else nil
 	early  []byte // what the client sent together with its request
 	host   *upgradedBody
 }
@@ -85,8 +91,8 @@ type duplexConn interface {
 // run copies until both directions have ended, or st is aborted.
 func (u *upgraded) run(st *stream) {
 	stop := context.AfterFunc(st.ctx, func() {
-		if st.aborted() != nil {
-			u.client.Close()
+		if err := st.aborted(); err != nil {
+			u.end(err)
 			u.host.Close()
 		}
 	})
@@ -96,6 +102,16 @@ func (u *upgraded) run(st *stream) {
 	u.copyToClient()
 	wg.Wait()
 	u.host.Close()
+	u.client.Close()
+}
+
+// end ends the client's side for the reason err: with its close code, if this
+// is a WebSocket between two frames.
+func (u *upgraded) end(err error) {
+	if u.ws != nil {
+		f := Describe(err)
+		u.ws.Close(f.Close, f.Message)
+	}
 	u.client.Close()
 }
 
@@ -115,12 +131,12 @@ func (u *upgraded) copyToHost() {
 }
 
 func (u *upgraded) copyToClient() {
-	err := copyBytes(&stallWriter{u.client, u.srv.cfg.StallTimeout}, u.host)
+	err := copyBytes(u.out, u.host)
 	if cw, ok := u.client.(interface{ CloseWrite() error }); ok && err == nil {
 		cw.CloseWrite()
 		return
 	}
-	u.client.Close()
+	u.end(ErrStreamClosed)
 }
 
 // stallWriter bounds each write.
