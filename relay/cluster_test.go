@@ -173,6 +173,30 @@ func TestCluster_OutcomesCross(t *testing.T) {
 	})
 }
 
+// An agent that has moved refuses a dial on its older socket; that is no answer
+// to the client, even if the news of the move is still on its way.
+func TestCluster_RefusalOfAnOldSocketIsNoAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 2, nil)
+		const instance = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+		old := c.Nodes[0].MustConnect("h", relaytest.HostConfig{Proto: 3, Instance: instance, Seq: 1})
+		conn := make(chan transport.Conn, 1)
+		go func() {
+			c, _ := c.Nodes[0].DialWS(context.Background(), "/connect/h", nil)
+			conn <- c
+		}()
+		d := nextDial(t, old)
+		// Another node claims, and says nothing: the refusal is the first news.
+		quiet := server(t, func(cfg *relay.Config) { cfg.Store = c.Store })
+		quiet.MustConnect("h", relaytest.HostConfig{Proto: 3, Instance: instance, Seq: 2})
+		old.Refuse(d, 503, "dial of another generation")
+		ce := closeOf(<-conn)
+		if ce.Code == transport.CloseRefused {
+			t.Errorf("the client was told of the refusal: %d %q", ce.Code, ce.Reason)
+		}
+	})
+}
+
 // A node is killed: its hosts are looked for elsewhere at the first refused
 // call, and served as soon as they are back (faults 34 and 35).
 func TestCluster_NodeKilled(t *testing.T) {

@@ -67,11 +67,20 @@ func (s *Server) open(ctx context.Context, hub *hub, streamID string, choose cho
 			return conn, to.att, err
 		case errors.Is(err, errReplaced), errors.Is(err, errGone):
 			last = attempt{err, to.att.ID}
+		case errors.Is(err, ErrRefused) && s.hasMoved(ctx, hub, to.att):
+			// An agent that is elsewhere already refuses what comes late.
+			last = attempt{errReplaced, to.att.ID}
 		default:
 			return nil, to.att, err
 		}
 	}
 	return nil, store.Attachment{}, last.offline()
+}
+
+// hasMoved reports whether the host has a newer socket than att.
+func (s *Server) hasMoved(ctx context.Context, hub *hub, att store.Attachment) bool {
+	now, err := s.current(ctx, hub)
+	return err == nil && now.Generation > att.Generation
 }
 
 // offline is the typed error for a host that cannot be found.
