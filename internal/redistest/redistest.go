@@ -1,0 +1,168 @@
+// Package redistest starts Redis servers for tests.
+//
+// It needs redis-server in PATH. Without it tests are skipped, or fail if
+// DIALBACK_CI=1 is in the environment, so that CI never skips them unnoticed.
+package redistest
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+// startTimeout limits how long a server, or a Cluster, may take to answer.
+const startTimeout = 30 * time.Second
+
+// Server is one redis-server that listens on a unix socket, or on a loopback
+// address as a member of a Cluster. It ends with the test.
+type Server struct {
+	// Network and Addr are where it listens, as for net.Dial.
+	Network, Addr string
+
+	cmd    *exec.Cmd
+	log    *bytes.Buffer // its output; to be read when exited is closed
+	exited chan struct{} // closed by wait
+}
+
+// Start starts a server on a unix socket in a directory of the test's own. It
+// keeps nothing on disk. args are added to its command line.
+func Start(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	sock := filepath.Join(socketDir(tb), "redis.sock")
+	s := start(tb, "unix", sock, append([]string{"--port", "0", "--unixsocket", sock}, args...)...)
+	if s == nil || !s.answers(tb) {
+		tb.Fatalf("redis-server does not answer:\n%s", s.output())
+	}
+	return s
+}
+
+// Client returns a client of the server without retries. It is closed when the
+// test ends.
+func (s *Server) Client(tb testing.TB) *goredis.Client {
+	tb.Helper()
+	c := goredis.NewClient(&goredis.Options{
+		Network:               s.Network,
+		Addr:                  s.Addr,
+		MaxRetries:            -1,
+		ContextTimeoutEnabled: true,
+	})
+	tb.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Pid is the process ID of the server.
+func (s *Server) Pid() int { return s.cmd.Process.Pid }
+
+// Stop kills the server and waits until it is gone. It may be called twice.
+func (s *Server) Stop() {
+	_ = s.cmd.Process.Kill() // fails if it is gone already
+	<-s.exited
+}
+
+func start(tb testing.TB, network, addr string, args ...string) *Server {
+	tb.Helper()
+	s := &Server{
+		Network: network,
+		Addr:    addr,
+		log:     new(bytes.Buffer),
+		exited:  make(chan struct{}),
+	}
+	s.cmd = exec.Command(binary(tb), append([]string{
+		"--save", "", "--appendonly", "no", "--daemonize", "no",
+		"--loglevel", "warning", "--dir", tb.TempDir(),
+	}, args...)...)
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	endWithParent(s.cmd)
+	if err := s.cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	go s.wait()
+	tb.Cleanup(s.Stop)
+	return s
+}
+
+// wait is the goroutine that waits for the process; Stop waits for it.
+func (s *Server) wait() {
+	defer close(s.exited)
+	_ = s.cmd.Wait() // killed, or its output tells why
+}
+
+// answers waits until the server answers, and says whether it does.
+func (s *Server) answers(tb testing.TB) bool {
+	c := s.Client(tb)
+	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
+	defer cancel()
+	return s.until(ctx, func() bool { return c.Ping(ctx).Err() == nil })
+}
+
+// until waits for ready, while the server runs and ctx lasts.
+func (s *Server) until(ctx context.Context, ready func() bool) bool {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if ready() {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-s.exited:
+			return false
+		case <-tick.C:
+		}
+	}
+}
+
+// output ends the server and returns what it wrote.
+func (s *Server) output() string {
+	s.Stop()
+	return s.log.String()
+}
+
+// binary returns the path of redis-server, or skips the test.
+func binary(tb testing.TB) string {
+	tb.Helper()
+	path, err := exec.LookPath("redis-server")
+	if err == nil {
+		return path
+	}
+	if os.Getenv("DIALBACK_CI") == "1" {
+		tb.Fatalf("DIALBACK_CI=1 asks for tests with a real Redis: %v", err)
+	}
+	tb.Skipf("needs a real Redis: %v", err)
+	return ""
+}
+
+// socketDir returns a directory whose name is short enough for the path of a
+// unix socket, which has about 100 bytes at most.
+func socketDir(tb testing.TB) string {
+	tb.Helper()
+	if dir := tb.TempDir(); len(dir) < 80 {
+		return dir
+	}
+	dir, err := os.MkdirTemp("", "redistest")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// Version returns the server's version, for logs.
+func (s *Server) Version(tb testing.TB) string {
+	tb.Helper()
+	info, err := s.Client(tb).Info(tb.Context(), "server").Result()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(info, "redis_version:")
+	version, _, _ := strings.Cut(rest, "\r\n")
+	return version
+}
