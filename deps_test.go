@@ -46,7 +46,7 @@ var rules = map[string]rule{
 
 	"store/storetest":         {[]string{"store"}, "the suite must fit any backend, one outside this module too"},
 	"transport/transporttest": {[]string{"transport"}, "the suite must fit any Conn"},
-	"relaytest": {[]string{"agent", "relay", "store", "store/memory", "transport", "internal/memnet", uuid},
+	"relaytest": {[]string{"agent", "relay", "store", "store/memory", "store/storetest", "transport", "internal/memnet", uuid},
 		"relaytest is for users' tests, which must not need a server beside them"},
 
 	"internal/memnet":    {nil, "a network knows nothing of what goes over it"},
