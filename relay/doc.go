@@ -66,7 +66,7 @@
 //
 // # Streams and dial-back
 //
-// A dial carries a ticket, which is bound to host and control socket, known to
+// A dial carries a ticket, which is bound to host and control socket, pending in
 // this process only, and good once. When it is redeemed the Store is asked
 // whether the socket is still current. If the socket was replaced or lost
 // meanwhile, the dial is issued anew under another ticket, three times at most
@@ -86,10 +86,14 @@
 //
 // # Several nodes
 //
-// A Server registers its node in the Store, keeps that lease, reads the table of
-// nodes, and gives up its hosts when another process takes its [Node] ID. It
-// reaches hosts whose control socket is on this node, and no others yet: a host
-// that is attached elsewhere is offline here.
+// Servers that share a Store are nodes of one relay: host, client and dial-back
+// may each land on another. The stream belongs to the node where the client is.
+// It asks the node of the control socket for the dial, by an HTTP call to
+// [Node].URL below /node/ that is signed with [Node].Key, and a dial-back that
+// lands on a third node is handed over as raw bytes, one hop at most. A node
+// keeps a lease in the Store, and gives up its hosts when another process takes
+// its ID. No Store of this module is shared by several processes yet: package
+// memory is for Servers of one process.
 //
 // # Authentication
 //
