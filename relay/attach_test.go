@@ -63,6 +63,25 @@ func TestReportA_MarkOutlivesTheProcess(t *testing.T) {
 	})
 }
 
+// A socket that is here and looks alive is not dialed unless the Store names it:
+// another node may have taken the host over, and its news may be lost.
+func TestReportA_StoreIsAskedForEachDial(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := memory.New()
+		s := server(t, func(c *relay.Config) { c.Store = st })
+		old := s.MustConnect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("old")})
+		get(s, "/hosts/h/x").want(t, "before", 200, "old")
+		_, err := st.Claim(context.Background(), store.Attachment{ID: "elsewhere", HostID: "h", NodeID: "other", Incarnation: "other", Role: store.RoleHost, Proto: 2}, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		get(s, "/hosts/h/x").want(t, "the host is elsewhere, on a node that is gone", 503, "host_offline")
+		if n := relaytest.Count[transport.StreamDial](old); n != 1 {
+			t.Errorf("the retired socket was sent %d dials, want the one from before", n)
+		}
+	})
+}
+
 func TestReplaced_ClosedWith4409(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := server(t, nil)

@@ -92,8 +92,8 @@
 // [Node].URL below /node/ that is signed with [Node].Key, and a dial-back that
 // lands on a third node is handed over as raw bytes, one hop at most. A node
 // keeps a lease in the Store, and gives up its hosts when another process takes
-// its ID. No Store of this module is shared by several processes yet: package
-// memory is for Servers of one process.
+// its ID. Package memory is the Store of Servers in one process; nodes that are
+// processes of their own need one that they share.
 //
 // # Authentication
 //

@@ -282,6 +282,38 @@ func TestHTTP_EarlyAnswer(t *testing.T) {
 	})
 }
 
+// What is left of a body that was not read is never taken for a request.
+func TestHTTP_HalfReadBodyIsNoRequest(t *testing.T) {
+	for name, hostID := range map[string]string{"an agent": "h", "an offline host": "nobody"} {
+		for _, framing := range []string{"Content-Length: 1000", "Transfer-Encoding: chunked"} {
+			bubble(t, func(t *testing.T) {
+				var seen []string
+				s := server(t, nil)
+				s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) {
+					seen = append(seen, r.URL.Path)
+					w.WriteHeader(403)
+				}), nil)
+				c, err := s.Transport().DialContext(context.Background(), "tcp", "relay.test:80")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				fmt.Fprintf(c, "POST /hosts/%s/first HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n", hostID, framing)
+				io.WriteString(c, map[bool]string{true: "3\r\nabc\r\n", false: "abc"}[strings.HasPrefix(framing, "T")])
+				br := bufio.NewReader(c)
+				if resp, err := http.ReadResponse(br, nil); err != nil || resp.StatusCode < 400 {
+					t.Fatalf("%s, %s: %v %v", name, framing, resp, err)
+				}
+				fmt.Fprintf(c, "GET /hosts/h/smuggled HTTP/1.1\r\nHost: x\r\n\r\n")
+				time.Sleep(time.Minute)
+				if strings.Contains(fmt.Sprint(seen), "smuggled") {
+					t.Errorf("%s, %s: the rest of a body was served as a request: %v", name, framing, seen)
+				}
+			})
+		}
+	}
+}
+
 // Both directions at once: the answer begins while the request goes on.
 func TestHTTP_FullDuplex(t *testing.T) {
 	bubble(t, func(t *testing.T) {
