@@ -134,6 +134,7 @@ func badRequest(format string, args ...any) error {
 // writeError answers a plain request with err.
 func (s *Server) writeError(w http.ResponseWriter, r *http.Request, hostID string, err error) {
 	f := s.report(r.Context(), hostID, err)
+	dropBody(w, r)
 	h := w.Header()
 	clear(h)
 	h.Set("Content-Type", "application/json; charset=utf-8")

@@ -83,6 +83,30 @@ func (out *outbound) stopUpload(w http.ResponseWriter) {
 	}
 }
 
+const (
+	// dropTime is how long a refused request's body is waited for, so that the
+	// connection can be used again.
+	dropTime = 100 * time.Millisecond
+	dropSize = 256 << 10
+)
+
+// dropBody gets rid of the body of a request that is refused: net/http would
+// wait for it before the answer, however slowly it comes.
+func dropBody(w http.ResponseWriter, r *http.Request) {
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 || r.ProtoMajor != 1 || r.Header.Get("Expect") != "" {
+		return
+	}
+	rc := http.NewResponseController(w)
+	rc.SetReadDeadline(time.Now().Add(dropTime))
+	if _, err := io.CopyN(io.Discard, r.Body, dropSize); err == io.EOF {
+		rc.SetReadDeadline(time.Time{})
+		return
+	}
+	rc.EnableFullDuplex()
+	closeAfterReply(w)
+	rc.SetReadDeadline(time.Unix(1, 0))
+}
+
 // closeAfterReply tells net/http not to use the connection again. Only a
 // MaxBytesReader can say so after the header is out. Without it, with full
 // duplex, net/http 1.26 goes on behind the part of a body that was read.
