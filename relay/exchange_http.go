@@ -167,6 +167,9 @@ func (hc *httpConn) upload(out *outbound, head []byte) bool {
 	}
 	for left := out.length; ; {
 		n, err := out.body.Read(buf[room : len(buf)-room])
+		if err == io.EOF {
+			out.upload.ended() // before the host can have answered it
+		}
 		if n > 0 {
 			piece := buf[room : room+n]
 			if out.length < 0 {
@@ -179,7 +182,6 @@ func (hc *httpConn) upload(out *outbound, head []byte) bool {
 			}
 		}
 		if err == io.EOF && (out.length < 0 || left == 0) {
-			out.upload.ended()
 			return out.length > 0 || hc.endChunks(out)
 		}
 		if err == io.EOF {

@@ -98,13 +98,15 @@ func uploadV2(conn transport.Conn, out *outbound) bool {
 	defer v2Bufs.Put(bp)
 	for {
 		n, err := out.body.Read(*bp)
+		if err == io.EOF {
+			out.upload.ended()
+		}
 		if n > 0 {
 			if conn.Write(transport.Binary, (*bp)[:n]) != nil {
 				return false
 			}
 		}
 		if err == io.EOF {
-			out.upload.ended()
 			return conn.Write(transport.Text, transport.Encode(transport.HTTPEnd{})) == nil
 		}
 		if err != nil {

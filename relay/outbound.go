@@ -34,7 +34,8 @@ type outbound struct {
 
 // upload is the state of the goroutine that sends a request's body.
 type upload struct {
-	done chan struct{} // nil when there is no such goroutine; closed when it has ended
+	done    chan struct{} // nil when there is no such goroutine; closed when it has ended
+	stopped bool          // stopUpload was called; owned by the handler
 
 	mu    sync.Mutex
 	whole bool  // the body was read to its end
@@ -45,6 +46,12 @@ func (u *upload) ended() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.whole = true
+}
+
+func (u *upload) isWhole() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.whole
 }
 
 func (u *upload) fail(err error) {
@@ -66,21 +73,17 @@ func (u *upload) failed() error {
 // taken for the next request. A read that waits for a silent client is woken
 // by a deadline.
 func (out *outbound) stopUpload(w http.ResponseWriter) {
-	if out.upload.done == nil {
+	if out.upload.done == nil || out.upload.stopped {
 		return
 	}
-	select {
-	case <-out.upload.done:
-	default:
-		http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
-		<-out.upload.done
-	}
-	out.upload.mu.Lock()
-	whole := out.upload.whole
-	out.upload.mu.Unlock()
-	if !whole {
+	out.upload.stopped = true
+	if !out.upload.isWhole() {
+		// Never on a connection that is used again: the deadline would also
+		// end net/http's own read, and with it the context of what follows.
 		closeAfterReply(w)
+		http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
 	}
+	<-out.upload.done
 }
 
 const (

@@ -78,7 +78,7 @@ type upgraded struct {
 	client duplexConn
 	out    io.Writer              // to client
 	ws     *transport.Passthrough // out, if this is a WebSocket; else nil
-	early  []byte // what the client sent together with its request
+	early  []byte                 // what the client sent together with its request
 	host   *upgradedBody
 }
 
