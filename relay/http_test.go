@@ -282,6 +282,32 @@ func TestHTTP_EarlyAnswer(t *testing.T) {
 	})
 }
 
+// One connection carries many requests with bodies: nothing that an exchange
+// does to its connection may hurt the next one.
+func TestHTTP_ManyUploadsOnOneConnection(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := server(t, nil)
+		s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) }), nil)
+		s.MustConnect("v2", relaytest.HostConfig{OnDial: relaytest.AnswerHTTP(func(_ transport.HTTPRequest, b []byte) (int, string) { return 200, string(b) })})
+		tr := s.Transport()
+		defer tr.CloseIdleConnections()
+		tr.MaxConnsPerHost = 1
+		client := &http.Client{Transport: tr}
+		for i := range 300 {
+			host := []string{"h", "v2"}[i%2]
+			resp, err := client.Post(s.URL+"/hosts/"+host+"/x", "text/plain", strings.NewReader("hello"))
+			if err != nil {
+				t.Fatalf("request %d: %v", i, err)
+			}
+			b, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if resp.StatusCode != 200 || string(b) != "hello" || err != nil {
+				t.Fatalf("request %d: %d %.100q %v", i, resp.StatusCode, b, err)
+			}
+		}
+	})
+}
+
 // What is left of a body that was not read is never taken for a request.
 func TestHTTP_HalfReadBodyIsNoRequest(t *testing.T) {
 	for name, hostID := range map[string]string{"an agent": "h", "an offline host": "nobody"} {
