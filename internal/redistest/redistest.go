@@ -37,7 +37,7 @@ func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	sock := filepath.Join(socketDir(tb), "redis.sock")
 	s := start(tb, "unix", sock, append([]string{"--port", "0", "--unixsocket", sock}, args...)...)
-	if s == nil || !s.answers(tb) {
+	if !s.answers(tb) {
 		tb.Fatalf("redis-server does not answer:\n%s", s.output())
 	}
 	return s

@@ -1,0 +1,65 @@
+package redistest_test
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/dialback/dialback/internal/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestStart(t *testing.T) {
+	s := redistest.Start(t, "--maxmemory", "64mb")
+	if s.Network != "unix" {
+		t.Errorf("Network = %q; a server of a test listens on no port", s.Network)
+	}
+	got, err := s.Client(t).ConfigGet(t.Context(), "maxmemory").Result()
+	if err != nil || got["maxmemory"] != "67108864" {
+		t.Errorf("maxmemory = %v, %v; args are added to the command line", got, err)
+	}
+	s.Stop()
+	s.Stop()
+	if conn, err := net.Dial(s.Network, s.Addr); err == nil {
+		_ = conn.Close()
+		t.Error("the server listens after Stop")
+	}
+}
+
+func TestServer_Freeze(t *testing.T) {
+	s := redistest.Start(t)
+	c := s.Client(t)
+	s.Freeze(t)
+	answered := make(chan error, 1)
+	go func() { answered <- c.Ping(t.Context()).Err() }()
+	select {
+	case err := <-answered:
+		t.Errorf("Ping of a frozen server = %v, want none before it is thawed", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	s.Thaw(t)
+	if err := <-answered; err != nil {
+		t.Errorf("Ping = %v after Thaw, want the answer that it waited for", err)
+	}
+}
+
+func TestStartCluster(t *testing.T) {
+	c := redistest.StartCluster(t, 3)
+	masters := make(map[string]bool)
+	for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		if err := c.Client(t).Set(t.Context(), key, key, 0).Err(); err != nil {
+			t.Errorf("Set = %v; every slot is served", err)
+		}
+		node, err := c.Client(t).MasterForKey(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		masters[node.Options().Addr] = true
+	}
+	if len(masters) != 3 {
+		t.Errorf("keys are on %d masters, want 3", len(masters))
+	}
+}
