@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/dialback/dialback/relay"
-	"github.com/dialback/dialback/store/memory"
 )
 
 const (
@@ -23,23 +22,29 @@ const (
 func serve(ctx context.Context, args []string) error {
 	f := newFlags("serve")
 	listen := f.String("listen", "127.0.0.1:8080", "the `address` to listen at")
-	storeURL := f.String("store", "memory", "where sockets are remembered: memory")
+	nf := newNodeFlags(f)
 	log, err := f.parse(args)
 	if err != nil {
 		return err
 	}
-	if *storeURL != "memory" {
-		return fmt.Errorf("%w: --store: only memory is known", errUsage)
+	node, err := nf.node()
+	if err != nil {
+		return err
 	}
+	st, closeStore, err := nf.open()
+	if err != nil {
+		return err
+	}
+	defer closeStore()
 	authorize := relay.AllowAll
 	if *f.token != "" {
 		authorize = sharedToken(*f.token)
 	}
 	srv, err := relay.New(relay.Config{
-		Store: memory.New(), AuthorizeHost: authorize, AuthorizeClient: authorize, Logger: log,
+		Store: st, Node: node, AuthorizeHost: authorize, AuthorizeClient: authorize, Logger: log,
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %v", errUsage, err)
 	}
 	ln, err := net.Listen("tcp", *listen)
 	if err != nil {
