@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -47,10 +48,16 @@ func (s *Store) do(ctx context.Context, what string, commands ...command) ([]any
 	case <-bounded.Done():
 		return nil, s.outage(ctx, what, bounded.Err())
 	}
-	if t.err != nil {
-		return nil, s.outage(ctx, what, t.err)
+	if t.err == nil {
+		return t.replies, nil
 	}
-	return t.replies, nil
+	if deadline, _ := bounded.Deadline(); !time.Now().Before(deadline) {
+		// The client gave its connection the same deadline, and that ended
+		// an instant before the context.
+		<-bounded.Done()
+		return nil, s.outage(ctx, what, bounded.Err())
+	}
+	return nil, s.outage(ctx, what, t.err)
 }
 
 // queueFunc adds a command to a pipeline.
