@@ -8,6 +8,9 @@ import (
 )
 
 const (
+	// codeDraining is the relay's code for a node that takes no new hosts. Its
+	// Retry-After is not for us: the next attempt may reach another node.
+	codeDraining = "draining"
 	// maxRetryAfter bounds what a relay's Retry-After can ask for.
 	maxRetryAfter = time.Minute
 	// replacedLimit replacements within replacedWindow are a fight: another
@@ -101,7 +104,7 @@ func (b *backoff) next(now time.Time, err error, lasted time.Duration) (delay ti
 	}
 	delay = b.jitter(b.limit())
 	var answered *transport.HandshakeError
-	if errors.As(err, &answered) {
+	if errors.As(err, &answered) && answered.Code != codeDraining {
 		delay += min(answered.RetryAfter, maxRetryAfter)
 	}
 	return delay, false

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/dialback/dialback/transport"
 )
@@ -133,8 +134,7 @@ func (d *dial) connect() (*dataSocket, endpoint) {
 	conn, err := d.dialBack()
 	if err != nil {
 		end.abandon()
-		var answered *transport.HandshakeError
-		if errors.As(err, &answered) {
+		if unknownTicket(err) {
 			// The relay knows: it no longer waits for this ticket.
 			d.fail(err, nil)
 		} else {
@@ -156,10 +156,45 @@ func (d *dial) connect() (*dataSocket, endpoint) {
 	return s, end
 }
 
+// A dial-back that meets a node which goes away, or that a load balancer could
+// not deliver, is made again: the next node may well take it.
+const (
+	dialBackTries = 3
+	dialBackPause = 25 * time.Millisecond // doubled each time
+)
+
 // dialBack opens the data socket.
-func (d *dial) dialBack() (transport.Conn, error) {
+func (d *dial) dialBack() (conn transport.Conn, err error) {
+	ctx, cancel := context.WithTimeout(d.ctx, d.r.cfg.HandshakeTimeout)
+	defer cancel()
+	pause := dialBackPause
+	for range dialBackTries {
+		conn, err = d.dialBackOnce(ctx)
+		if err == nil || ctx.Err() != nil || unknownTicket(err) {
+			return conn, err
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil, err
+		case <-t.C:
+		}
+		pause *= 2
+	}
+	return conn, err
+}
+
+// unknownTicket reports whether the relay has answered that it waits for no
+// such dial-back.
+func unknownTicket(err error) bool {
+	var answered *transport.HandshakeError
+	return errors.As(err, &answered) && answered.Status == http.StatusNotFound
+}
+
+func (d *dial) dialBackOnce(ctx context.Context) (transport.Conn, error) {
 	cfg := &d.r.cfg
-	return transport.Dial(d.ctx, d.r.url.dial(d.ticket), &transport.DialOptions{
+	return transport.Dial(ctx, d.r.url.dial(d.ticket), &transport.DialOptions{
 		Options: transport.Options{
 			ReadLimit:    -1, // a stream has no message limit
 			WriteTimeout: cfg.StallTimeout,

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/dialback/dialback/store"
@@ -15,6 +16,7 @@ const (
 	phaseAccepting phase = iota
 	phaseNotice          // draining: no new hosts, clients are still served
 	phaseDraining        // and no new clients; dial-backs are still accepted
+	phaseLeaving         // no dial-backs for other nodes either
 	phaseClosed
 )
 
@@ -26,7 +28,7 @@ func (s *Server) accepting(client bool) error {
 	switch {
 	case s.phase == phaseClosed:
 		return ErrClosed
-	case s.phase == phaseDraining, s.phase == phaseNotice && !client:
+	case s.phase >= phaseDraining, s.phase == phaseNotice && !client:
 		return ErrDraining
 	}
 	return nil
@@ -56,8 +58,9 @@ func (s *Server) advance(p phase) bool {
 // closes. The order: health says 503 and new hosts are refused; clients are
 // still served for DrainNotice; then new clients are refused, agents are asked
 // to connect elsewhere and v2 hosts are closed with 1012, spread over
-// DrainNotice; then it waits until no stream is left, or until ctx ends, and
-// closes. It returns ctx's error if that came first; the Server is closed in
+// DrainNotice; then it waits until no stream is left and every agent has
+// connected to another node, if there is one, or until ctx ends, and closes. It
+// returns ctx's error if that came first; the Server is closed in
 // either case.
 //
 // http.Server.Shutdown does not wait for hijacked connections. The order for a
@@ -69,6 +72,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		<-s.ctx.Done()
 		return nil
 	}
+	caller := ctx
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)() // Close ends a Shutdown under way
 	s.log.Info("draining")
 	s.nodes.beat() // the others see Draining
 	err := wait(ctx, s.cfg.DrainNotice)
@@ -76,7 +83,13 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		s.askToLeave(ctx)
 		err = s.waitIdle(ctx)
 	}
+	if err == nil && s.advance(phaseLeaving) {
+		err = s.waitHops(ctx)
+	}
 	s.Close()
+	if err != nil {
+		err = caller.Err()
+	}
 	return err
 }
 
@@ -96,28 +109,31 @@ func (s *Server) askToLeave(ctx context.Context) {
 	}
 }
 
-// waitIdle waits until there is no stream and no host that may still connect
-// elsewhere first.
+// waitIdle waits until there is no stream, and no agent that has not yet
+// connected elsewhere, if there is an elsewhere.
 func (s *Server) waitIdle(ctx context.Context) error {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	leave := time.Now().Add(s.cfg.DrainNotice + 2*s.cfg.ReconnectGrace)
-	if len(s.nodes.others()) == 0 {
-		leave = time.Now() // there is no other place
-	}
-	for {
-		hostsLeft := len(s.registry.controls()) > 0 && time.Now().Before(leave)
-		if s.stats.streams.Load() == 0 && !hostsLeft {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-s.ctx.Done():
-			return nil
-		case <-tick.C:
+	for s.stats.streams.Load() > 0 || s.agentsLeft() {
+		if err := wait(ctx, 50*time.Millisecond); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// agentsLeft reports whether an agent of protocol 3 is still attached here and
+// could be elsewhere.
+func (s *Server) agentsLeft() bool {
+	return len(s.nodes.others()) > 0 && slices.ContainsFunc(s.registry.controls(), func(c *controlConn) bool { return c.att.Proto >= 3 })
+}
+
+// waitHops waits for the dial-backs that pass through this node.
+func (s *Server) waitHops(ctx context.Context) error {
+	for s.stats.hopping.Load() > 0 {
+		if err := wait(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Close ends the Server at once: control sockets and streams are closed with

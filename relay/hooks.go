@@ -52,7 +52,7 @@ type Stats struct {
 // counters are the atomics behind Stats.
 type counters struct {
 	dials, dialBacks, hops, pings, pongs, replaced, stale, ignored atomic.Uint64
-	hosts, streams                                                 atomic.Int64
+	hosts, streams, hopping                                        atomic.Int64
 
 	failures sync.Map // code -> *atomic.Uint64
 }

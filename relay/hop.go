@@ -19,6 +19,17 @@ import (
 // only its own tickets. Raw and hijacked, because httputil.ReverseProxy loses
 // bytes that arrive together with an upgrade (golang/go#80875).
 func (s *Server) hop(w http.ResponseWriter, r *http.Request, to store.Node) {
+	s.stats.hopping.Add(1)
+	passed := false
+	defer func() {
+		if !passed {
+			s.stats.hopping.Add(-1)
+		}
+	}()
+	if s.leaving() {
+		s.writeError(w, r, "", ErrDraining)
+		return
+	}
 	up, err := s.dialNode(r.Context(), to)
 	if err != nil {
 		s.nodes.suspect(to.Incarnation)
@@ -53,10 +64,21 @@ func (s *Server) hop(w http.ResponseWriter, r *http.Request, to store.Node) {
 	fromHost, _ := brw.Reader.Peek(brw.Reader.Buffered())
 	fromNode, _ := br.Peek(br.Buffered())
 	j := &joined{limit: s.cfg.StallTimeout, host: host, node: up}
-	if !s.spawn(func() { j.run(s.ctx, fromHost, fromNode) }) {
+	run := func() {
+		defer s.stats.hopping.Add(-1)
+		j.run(s.ctx, fromHost, fromNode)
+	}
+	if passed = s.spawn(run); !passed {
 		host.Close()
 		up.Close()
 	}
+}
+
+// leaving reports whether dial-backs for other nodes are no longer taken.
+func (s *Server) leaving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.phase >= phaseLeaving
 }
 
 // sendHop sends the upgrade and reads its answer.
