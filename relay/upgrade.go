@@ -34,6 +34,10 @@ func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Req
 		s.answer(w, rc, r, st, out, resp)
 		return nil
 	}
+	body := resp.Body.(*upgradedBody)
+	// From here on the end of ctx is no end: net/http takes the half close of a
+	// client that has its 101 for the end of the request.
+	body.stop()
 	h := w.Header()
 	setHeader(h, resp)
 	h["Connection"] = []string{"Upgrade"}
@@ -51,13 +55,12 @@ func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}
 	client.SetDeadline(time.Time{})
 	early, _ := brw.Reader.Peek(brw.Reader.Buffered())
-	u := &upgraded{client: client, early: early, host: resp.Body.(*upgradedBody)}
+	u := &upgraded{client: client, early: early, host: body}
 	u.out = &stallWriter{client, s.cfg.StallTimeout}
 	if out.webSocket {
 		u.ws = transport.NewPassthrough(u.out)
 		u.out = u.ws
 	}
-	u.host.stop() // ctx ends with the handler
 	s.registry.acquire(st.hub.hostID)
 	run := func() {
 		defer s.registry.release(st.hub)
@@ -101,6 +104,7 @@ func (u *upgraded) run(st *stream) {
 	wg.Go(u.copyToHost)
 	u.copyToClient()
 	wg.Wait()
+	u.host.hc.complete() // unless one side has ended it otherwise
 	u.host.Close()
 	u.client.Close()
 }
