@@ -28,16 +28,15 @@ func StartCluster(tb testing.TB, n int) *Cluster {
 	tb.Helper()
 	c := &Cluster{}
 	for range n {
-		c.Masters = append(c.Masters, startMember(tb))
+		c.Masters = append(c.Masters, startTCP(tb, "--cluster-enabled", "yes",
+			"--cluster-node-timeout", "2000", "--cluster-require-full-coverage", "no"))
 	}
 	for i, s := range c.Masters {
 		c.join(tb, i, s.Client(tb))
 	}
-	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
-	defer cancel()
 	for _, s := range c.Masters {
 		client := s.Client(tb)
-		if !s.until(ctx, func() bool { return joined(ctx, client, n) }) {
+		if !s.waitFor(tb, func() bool { return joined(tb.Context(), client, n) }) {
 			info, err := client.ClusterInfo(tb.Context()).Result()
 			tb.Fatalf("no Cluster of %d: %s, %v\n%s", n, info, err, s.output())
 		}
@@ -107,28 +106,6 @@ func joined(ctx context.Context, client *goredis.Client, n int) bool {
 		}
 	}
 	return true
-}
-
-// startMember starts a server that may join a Cluster. A port that was free may
-// be taken before the server has it; then another one is tried.
-func startMember(tb testing.TB) *Server {
-	tb.Helper()
-	const attempts = 5
-	var output string
-	for range attempts {
-		port := freePort(tb)
-		s := start(tb, "tcp", net.JoinHostPort("127.0.0.1", port),
-			"--bind", "127.0.0.1", "--port", port,
-			"--cluster-enabled", "yes", "--cluster-node-timeout", "2000",
-			"--cluster-require-full-coverage", "no",
-		)
-		if s.answers(tb) {
-			return s
-		}
-		output = s.output()
-	}
-	tb.Fatalf("redis-server does not answer:\n%s", output)
-	return nil
 }
 
 // freePort returns a port that is free, and so is the one 10,000 above it,

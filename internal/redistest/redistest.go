@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,7 @@ func (s *Server) Client(tb testing.TB) *goredis.Client {
 		Network:               s.Network,
 		Addr:                  s.Addr,
 		MaxRetries:            -1,
+		DialerRetries:         1,
 		ContextTimeoutEnabled: true,
 	})
 	tb.Cleanup(func() { _ = c.Close() })
@@ -74,10 +76,10 @@ func start(tb testing.TB, network, addr string, args ...string) *Server {
 		log:     new(bytes.Buffer),
 		exited:  make(chan struct{}),
 	}
-	s.cmd = exec.Command(binary(tb), append([]string{
+	s.cmd = exec.Command(binary(tb), slices.Concat(args, []string{
 		"--save", "", "--appendonly", "no", "--daemonize", "no",
 		"--loglevel", "warning", "--dir", tb.TempDir(),
-	}, args...)...)
+	})...)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	endWithParent(s.cmd)
 	if err := s.cmd.Start(); err != nil {
@@ -96,14 +98,17 @@ func (s *Server) wait() {
 
 // answers waits until the server answers, and says whether it does.
 func (s *Server) answers(tb testing.TB) bool {
+	tb.Helper()
 	c := s.Client(tb)
-	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
-	defer cancel()
-	return s.until(ctx, func() bool { return c.Ping(ctx).Err() == nil })
+	return s.waitFor(tb, func() bool { return c.Ping(tb.Context()).Err() == nil })
 }
 
-// until waits for ready, while the server runs and ctx lasts.
-func (s *Server) until(ctx context.Context, ready func() bool) bool {
+// waitFor waits until ready says so, while the server runs and for startTimeout
+// at most, and says whether it was.
+func (s *Server) waitFor(tb testing.TB, ready func() bool) bool {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
+	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -63,3 +63,14 @@ func TestStartCluster(t *testing.T) {
 		t.Errorf("keys are on %d masters, want 3", len(masters))
 	}
 }
+
+func TestStartReplicated(t *testing.T) {
+	r := redistest.StartReplicated(t)
+	if err := r.Master.Client(t).Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.Sync(t)
+	if got, err := r.Replica.Client(t).Get(t.Context(), "k").Result(); err != nil || got != "v" {
+		t.Errorf("Get from the replica = %q, %v, want what the master had at Sync", got, err)
+	}
+}

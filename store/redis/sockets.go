@@ -12,10 +12,10 @@ import (
 
 // maxRecords is how many records one script writes, removes or reads, so that
 // it holds the server up for no longer than a millisecond.
-const maxRecords = 500
+const maxRecords = 200
 
 // PutSockets implements store.Sockets. It is one script for each host, or for
-// each 500 records of a host.
+// each 200 records of a host.
 func (s *Store) PutSockets(ctx context.Context, as []store.Attachment, ttl time.Duration) error {
 	if err := store.CheckPutSockets(as, ttl); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (s *Store) PutSockets(ctx context.Context, as []store.Attachment, ttl time.
 }
 
 // DropSockets implements store.Sockets. It is one script for each host, or for
-// each 500 records of a host.
+// each 200 records of a host.
 func (s *Store) DropSockets(ctx context.Context, refs []store.SocketRef) error {
 	if err := store.CheckDropSockets(refs); err != nil {
 		return err
