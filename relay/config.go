@@ -171,6 +171,11 @@ const (
 	pingCap     = 8 // pings of one socket that one batch answers
 	pingBatchTo = 500
 
+	// pongBurst is how many sockets are answered before their sendLoops get to
+	// run: a batch of thousands of pings must not need thousands of goroutines,
+	// whose stacks would stay until the next collection.
+	pongBurst = 16
+
 	// controlBuffer is the size of the read and of the write buffer of a control
 	// socket: most of its life it is idle, and most frames are short.
 	controlBuffer = 128

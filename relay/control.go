@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -51,7 +52,9 @@ type controlConn struct {
 // serveControl accepts a host's control socket.
 func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	hostID := q.Get("hostId")
+	// A part of the request line would keep all of it, a token too, for the
+	// life of the socket.
+	hostID := strings.Clone(q.Get("hostId"))
 	if err := checkHostID(hostID); err != nil {
 		s.deny(w, r, "", err)
 		return
@@ -104,26 +107,44 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// run reads the socket until it ends.
+// run waits for frames until the socket ends. Each one is read and handled in a
+// goroutine that ends with it: a stack that has grown never shrinks while its
+// goroutine waits, and run's is what an idle host costs.
 func (c *controlConn) run() {
 	c.srv.spawn(c.attach)
-	var buf []byte
 	for {
-		t, r, err := c.conn.Reader()
+		c.conn.Await()
+		var frame sync.WaitGroup
+		var err error
+		frame.Go(func() { err = c.next() })
+		frame.Wait()
 		if err != nil {
 			c.ended(err)
 			return
-		}
-		buf, err = readAll(r, buf[:0])
-		if err != nil {
-			c.ended(err)
-			return
-		}
-		c.handle(t, buf)
-		if cap(buf) > 512 { // rare and large: an idle host costs no buffer
-			buf = nil
 		}
 	}
+}
+
+// frameBufs are buffers for one control frame.
+var frameBufs = sync.Pool{New: func() any { b := make([]byte, 0, 256); return &b }}
+
+// next reads and handles one frame.
+func (c *controlConn) next() error {
+	t, r, err := c.conn.Reader()
+	if err != nil {
+		return err
+	}
+	buf := frameBufs.Get().(*[]byte)
+	p, err := readAll(r, (*buf)[:0])
+	if err != nil {
+		return err
+	}
+	c.handle(t, p)
+	if cap(p) <= 4<<10 { // larger ones are rare
+		*buf = p
+		frameBufs.Put(buf)
+	}
+	return nil
 }
 
 // readAll appends all of r to buf.

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"runtime"
 	"sync"
 	"time"
 
@@ -64,6 +65,9 @@ func (p *pinger) confirm(conns []*controlConn, batch map[*controlConn]*[2]uint8)
 	cancel()
 	s.outage.observe(err)
 	for i, c := range conns {
+		if i%pongBurst == pongBurst-1 {
+			runtime.Gosched() // sendLoops end here, and the next ones take over their stacks
+		}
 		switch {
 		case err != nil && s.cfg.StoreOutage == FailClosed:
 			// No pong: it would mean routable.

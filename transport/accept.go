@@ -47,6 +47,9 @@ func Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions) (Conn, err
 		}
 		return nil, fmt.Errorf("transport: %w", err)
 	}
+	// The library has put a reader between, for what br held when it took it:
+	// nothing. Without it a read is less deep, and holds less.
+	c.br.Reset(c.raw)
 	c.start(ws)
 	return c, nil
 }
@@ -93,8 +96,8 @@ func (w *hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c := w.conn
 	c.raw = newRawConn(nc, r, false, c.opts.WriteTimeout, c)
 	size := c.opts.BufferSize
-	return hijackedConn{nc, c.raw}, bufio.NewReadWriter(
-		bufio.NewReaderSize(c.raw, size), bufio.NewWriterSize(c.raw, size)), nil
+	c.br = bufio.NewReaderSize(c.raw, size)
+	return hijackedConn{nc, c.raw}, bufio.NewReadWriter(c.br, bufio.NewWriterSize(c.raw, size)), nil
 }
 
 // WriteHeaderNow is looked for by the WebSocket library: gin's writer holds

@@ -44,6 +44,13 @@ var (
 // then on every method reports the same *CloseError. Only a Write that fails
 // before Reader has seen the end may tell less: CloseAbnormal and its cause.
 type Conn interface {
+	// Await waits until Reader has something to do: bytes have come, or the
+	// connection has ended. It may return early, and nobody has to call it. It
+	// is for the goroutine that calls Reader, and there for its small stack:
+	// a goroutine that waits in Await, and never went deeper, costs 2 KiB where
+	// one that waits in Reader costs 4. A connection that is awaited must not
+	// be written to by Writer.
+	Await()
 	// Reader waits for the next message. The reader must be read to io.EOF
 	// before the next call, which takes the reader back. The error, also that
 	// of the reader, is a *CloseError once the connection has ended, however

@@ -87,6 +87,9 @@ func newPipeEnd(opts Options, in <-chan piece, out chan<- piece) *pipeEnd {
 	return e
 }
 
+// Await returns at once: Reader waits.
+func (e *pipeEnd) Await() {}
+
 func (e *pipeEnd) Reader() (MessageType, io.Reader, error) {
 	if end := e.end.Load(); end != nil {
 		return 0, nil, end

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"sync"
@@ -19,6 +20,7 @@ type wsConn struct {
 	// Immutable after Accept or Dial.
 	ws         *websocket.Conn
 	raw        *rawConn
+	br         *bufio.Reader // the library's, owned by the holder of the reading side; nil if ws was dialed
 	opts       Options
 	remoteAddr string
 	reader     wsReader // its fields are owned by the reading goroutine
@@ -56,6 +58,16 @@ func (c *wsConn) start(ws *websocket.Conn) {
 	ws.SetReadLimit(-1) // wsReader has its own, after which the connection can be drained
 	if a := c.raw.nc.RemoteAddr(); a != nil {
 		c.remoteAddr = a.String()
+	}
+}
+
+func (c *wsConn) Await() {
+	if c.br == nil || c.takeReading() != nil {
+		return
+	}
+	defer c.giveReading()
+	if c.reader.r == nil {
+		_, _ = c.br.Peek(1) // an error comes again
 	}
 }
 

@@ -60,7 +60,7 @@ func (c *testCase) runPair(t *testing.T, makePair MakePair, exchanged bool) {
 }
 
 // cases in the order of their files.
-var cases = concat(messageCases, closeCases, livenessCases)
+var cases = concat(messageCases, closeCases, livenessCases, awaitCases)
 
 func concat(groups ...[]testCase) []testCase {
 	var all []testCase
