@@ -18,6 +18,7 @@ const module = "github.com/dialback/dialback"
 const (
 	websocket = "github.com/coder/websocket"
 	goRedis   = "github.com/redis/go-redis/v9"
+	bbolt     = "go.etcd.io/bbolt"
 	uuid      = "github.com/google/uuid"
 	rate      = "golang.org/x/time/rate"
 )
@@ -30,7 +31,7 @@ type rule struct {
 }
 
 // rules has every package of the module. A name that ends in /... stands for
-// all below it.
+// it and all below it.
 var rules = map[string]rule{
 	".": {nil, "the root package is documentation: whoever imports it must get nothing else"},
 	"transport": {[]string{websocket},
@@ -57,6 +58,8 @@ var rules = map[string]rule{
 		"the command is a user of the library: what it needs and cannot import, others cannot have either"},
 	"examples/...": {[]string{"agent", "relay", "relaytest", "store", "store/memory", "store/redis", "store/storetest", "transport", websocket, goRedis},
 		"examples are what users write: no internal package. Services in them may take any WebSocket library"},
+	"examples/customstore/...": {[]string{"relay", "store", "examples/customstore/boltstore", bbolt},
+		"it is a module of its own, for the sake of its database: as a third party's Store, it knows the contract only"},
 	"bench": {nil, "benchmarks are _test files only"},
 }
 
@@ -185,8 +188,8 @@ func ruleOf(name string) (rule, bool) {
 	if r, ok := rules[name]; ok {
 		return r, true
 	}
-	for pattern, r := range rules {
-		if dir, ok := strings.CutSuffix(pattern, "..."); ok && strings.HasPrefix(name, dir) {
+	for dir := name; dir != "."; dir = path.Dir(dir) { // the nearest wins
+		if r, ok := rules[dir+"/..."]; ok {
 			return r, true
 		}
 	}
