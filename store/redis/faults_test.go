@@ -126,7 +126,7 @@ func TestStore_CallersContextEndsEveryCall(t *testing.T) {
 
 // The reply of a Claim is lost. If the repetition counted anew, the caller
 // would be named as its own predecessor, and the true one would never be
-// retired (faults.md 41).
+// retired.
 func TestStore_LostReplyOfClaim(t *testing.T) {
 	server := redistest.Start(t)
 	direct := redis.New(server.Client(t), nil)
