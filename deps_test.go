@@ -60,7 +60,8 @@ var rules = map[string]rule{
 		"examples are what users write: no internal package. Services in them may take any WebSocket library"},
 	"examples/customstore/...": {[]string{"relay", "store", "examples/customstore/boltstore", bbolt},
 		"it is a module of its own, for the sake of its database: as a third party's Store, it knows the contract only"},
-	"bench": {nil, "benchmarks are _test files only"},
+	"bench":                {nil, "benchmarks are _test files only"},
+	"internal/clustertest": {nil, "tests of several processes are _test files only"},
 }
 
 // testPackages are for _test files to import, and so may import testing.
