@@ -93,6 +93,9 @@ type Config struct {
 	// MaxPendingDials bounds the dials of one host that wait for a dial-back
 	// on this node; more are answered 429 host_limit. Zero means 1,000.
 	MaxPendingDials int
+	// MaxIdleStreams bounds the idle streams to one host that this node keeps
+	// for the next request. Zero means 128, negative none.
+	MaxIdleStreams int
 	// MaxBody bounds a request body in bytes; a larger one is answered 413
 	// before the rest is read. Zero means no limit.
 	MaxBody int64
@@ -127,6 +130,9 @@ type Config struct {
 	// DataPing is the interval of protocol pings on data sockets, which keeps
 	// idle NAT mappings open. Zero means 15 seconds.
 	DataPing time.Duration
+	// PoolIdle is how long an idle stream to an agent is kept for the next
+	// request. Zero means 90 seconds; it must exceed a second.
+	PoolIdle time.Duration
 	// PingBatch is how long pings of hosts are collected for one call of the
 	// Store. Zero means 250 milliseconds.
 	PingBatch time.Duration
@@ -217,6 +223,7 @@ func (c Config) withDefaults() (Config, error) {
 	orDefault(&c.ResponseHeaderTimeout, 65*time.Second)
 	positive("StallTimeout", &c.StallTimeout, 5*time.Minute)
 	positive("DataPing", &c.DataPing, 15*time.Second)
+	positive("PoolIdle", &c.PoolIdle, 90*time.Second)
 	positive("PingBatch", &c.PingBatch, 250*time.Millisecond)
 	positive("ControlWriteTimeout", &c.ControlWriteTimeout, 5*time.Second)
 	positive("CloseTimeout", &c.CloseTimeout, time.Second)
@@ -235,6 +242,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("relay: Config.MaxBody is negative")
 	case c.AcceptRate < 0:
 		return c, errors.New("relay: Config.AcceptRate is negative")
+	case c.PoolIdle <= time.Second:
+		return c, errors.New("relay: Config.PoolIdle must exceed a second")
 	case c.RowTTL <= c.StaleAfter:
 		return c, errors.New("relay: Config.RowTTL must exceed StaleAfter")
 	case c.NodeLease <= c.NodeBeat:
@@ -247,6 +256,9 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("relay: Config.Node.URL is not an http or https URL")
 	case len(c.Node.Key) > 0 && len(c.Node.Key) < 16:
 		return c, errors.New("relay: Config.Node.Key is shorter than 16 bytes")
+	}
+	if c.MaxIdleStreams == 0 {
+		c.MaxIdleStreams = 128
 	}
 	if c.Node.ID == "" {
 		c.Node.ID = randomHex(8)

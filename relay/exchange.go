@@ -2,29 +2,90 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync/atomic"
 	"time"
 
+	"github.com/dialback/dialback/store"
 	"github.com/dialback/dialback/transport"
 )
 
-// exchange opens a data socket and sends out over it. The response's body must
-// be closed; the socket ends with it. On 101 the body is an io.ReadWriteCloser.
-// The end of ctx ends the exchange.
+// exchange sends out to a service of the host and returns its response, whose
+// body must be closed. The end of ctx ends the exchange. On 101 the body is an
+// io.ReadWriteCloser.
+//
+// A request to an agent takes an idle stream if there is one, and a fresh one
+// else. One that cannot have reached the service, or that may be sent twice, is
+// sent again, on a fresh stream the second time at the latest.
 func (s *Server) exchange(ctx context.Context, st *stream, t Target, out *outbound) (*http.Response, error) {
+	if hs := s.takeIdle(ctx, st.hub, t); hs != nil {
+		s.started(out)
+		resp, again, err := s.exchangeIdle(ctx, hs, out)
+		if err == nil || !again || ctx.Err() != nil {
+			return resp, err
+		}
+		s.stats.replays.Add(1)
+	}
 	conn, att, err := s.open(ctx, st.hub, st.id, httpSpec(t, out))
 	if err != nil {
 		return nil, err
 	}
-	st.opened(att)
-	if out.begin != nil {
-		out.begin()
-	}
+	s.started(out)
 	if att.Proto < 3 {
 		return s.exchangeV2(ctx, conn, out)
 	}
-	return s.exchangeHTTP(ctx, conn, out)
+	return s.exchangeHTTP(ctx, s.newHTTPStream(conn, st.hub, t.Service, att.Generation), out)
+}
+
+// started is called when the host is there, before the body is read.
+func (s *Server) started(out *outbound) {
+	if out.begin != nil {
+		out.begin()
+		out.begin = nil
+	}
+}
+
+// takeIdle takes an idle stream of the host's current generation, as the Store
+// has named it within the last second; nil if there is none.
+func (s *Server) takeIdle(ctx context.Context, h *hub, t Target) *httpStream {
+	if h.pool.empty() {
+		return nil
+	}
+	gen, ok := h.pool.generation(time.Now())
+	if !ok {
+		att, err := s.current(ctx, h)
+		gen = att.Generation
+		if err != nil {
+			here, _, _ := h.look()
+			if errors.Is(err, store.ErrNotFound) || s.cfg.StoreOutage != ServeLocal || here == nil || !here.fresh() {
+				return nil
+			}
+			gen = here.att.Generation // the stated weakening of I1
+		}
+	}
+	return h.pool.take(t.Service, gen)
+}
+
+// exchangeIdle uses a stream that was idle. again says that the request has
+// failed and may be sent once more.
+func (s *Server) exchangeIdle(ctx context.Context, hs *httpStream, out *outbound) (resp *http.Response, again bool, err error) {
+	rested := time.Since(hs.idleSince) >= provenFor
+	if rested && !out.repeatable() {
+		// Not a byte before the proof: a dead stream has not seen the request.
+		if hs.ahead == nil && !hs.watch() || !hs.prove(ctx) {
+			hs.cut()
+			return nil, true, ErrStreamClosed
+		}
+	}
+	if rested && out.repeatable() {
+		// The proof goes along with the request, and ends with its answer.
+		pctx, answered := context.WithCancel(ctx)
+		defer answered()
+		s.spawn(func() { hs.watchOver(pctx, out) })
+	}
+	resp, err = s.exchangeHTTP(ctx, hs, out)
+	return resp, err != nil && out.repeatable() && !hs.got.Load(), err
 }
 
 // headerTimer bounds the wait for an answer. It starts when the request is

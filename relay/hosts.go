@@ -76,7 +76,7 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, hub *hub, 
 		return nil
 	}
 	defer done()
-	return s.upgrade(ctx, w, r, st, host, out)
+	return s.upgrade(ctx, w, r, st, s.newHTTPStream(host, hub, t.Service, att.Generation), out)
 }
 
 // spliceWS joins a client's WebSocket with the data socket of a v2 host. The

@@ -23,6 +23,8 @@ type hub struct {
 	replaced []time.Time // replacements within flapWindow, oldest first
 	reported time.Time   // last report of flapping
 	read     sharedRead
+
+	pool pool // has its own lock
 }
 
 // install makes c the hub's current socket and returns the one that it took

@@ -140,6 +140,10 @@ func (s *Server) onNodeRetire(in nodeRetire) nothing {
 // onNodeRetired has dials that wait for an older socket issued anew: the node
 // of that socket may be unable to say so.
 func (s *Server) onNodeRetired(in nodeRetired) nothing {
+	if h := s.registry.peek(in.HostID); h != nil {
+		h.pool.dropBelow(in.Generation)
+		s.registry.release(h)
+	}
 	for _, d := range s.tickets.takeOlder(in.HostID, in.Generation) {
 		d.settle(outcome{err: errReplaced})
 	}

@@ -68,6 +68,33 @@ func (u *upload) failed() error {
 	return u.err
 }
 
+// repeatable reports whether the request may be sent again although its service
+// may have seen it (RFC 9110, section 9.2.2; the Idempotency-Key says the same
+// of others). A body cannot be: it has been read.
+func (out *outbound) repeatable() bool {
+	if out.body != nil || out.upgrade != "" {
+		return false
+	}
+	switch out.method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return len(out.header["Idempotency-Key"]) > 0
+}
+
+// sent reports whether the whole request has been sent.
+func (out *outbound) sent() bool {
+	if out.upload.done == nil {
+		return true
+	}
+	select {
+	case <-out.upload.done:
+		return out.upload.isWhole()
+	default:
+		return false
+	}
+}
+
 // stopUpload makes sure that nobody reads the request's body any more, which a
 // handler must not leave behind, and that what was not read of it is never
 // taken for the next request. A read that waits for a silent client is woken

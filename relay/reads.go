@@ -2,6 +2,8 @@ package relay
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/dialback/dialback/store"
 )
@@ -63,10 +65,14 @@ func (s *Server) readLoop(h *hub) {
 		if c == nil {
 			return
 		}
+		began := time.Now()
 		ctx, cancel := s.storeContext()
 		c.att, c.err = s.cfg.Store.Current(ctx, h.hostID)
 		cancel()
 		s.outage.observe(c.err)
+		if c.err == nil || errors.Is(c.err, store.ErrNotFound) {
+			h.pool.named(c.att.Generation, began)
+		}
 		close(c.done)
 	}
 }

@@ -33,6 +33,7 @@ func (s *Server) revokeHere(hostID, reason string) {
 		if c, _, _ := hub.look(); c != nil {
 			c.retire(store.ReasonRevoked, transport.CloseForbidden, transport.CutReason("revoked: "+reason))
 		}
+		hub.pool.clear()
 		for _, st := range hub.liveStreams() {
 			st.abort(ErrRevoked)
 		}

@@ -13,7 +13,7 @@ import (
 // upgrade passes an upgrade on to an agent and, on 101, copies bytes both ways
 // without looking at them. Any other answer is an ordinary response. It returns
 // an error if nothing has been answered yet.
-func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Request, st *stream, host transport.Conn, out *outbound) error {
+func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Request, st *stream, host *httpStream, out *outbound) error {
 	rc := http.NewResponseController(w)
 	unbind(rc)
 	if r.ProtoMajor == 1 {
@@ -104,8 +104,7 @@ func (u *upgraded) run(st *stream) {
 	wg.Go(u.copyToHost)
 	u.copyToClient()
 	wg.Wait()
-	u.host.hc.complete() // unless one side has ended it otherwise
-	u.host.Close()
+	u.host.hs.close() // unless one side has ended it otherwise
 	u.client.Close()
 }
 

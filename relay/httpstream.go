@@ -1,0 +1,194 @@
+package relay
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dialback/dialback/transport"
+)
+
+const (
+	// provenFor is how long a stream may have been idle and still be taken for
+	// alive; proofTimeout is what its proof may take after that.
+	provenFor    = 250 * time.Millisecond
+	proofTimeout = 2 * time.Second
+)
+
+// httpStream is a data socket to an HTTP service of an agent. It carries one
+// exchange at a time; between exchanges it is idle in the pool of its hub, and
+// only the relay ever closes it then, so that no request crosses with a close.
+type httpStream struct {
+	byteStream
+
+	// Immutable after newHTTPStream.
+	srv     *Server
+	hub     *hub
+	service string
+	gen     uint64
+	br      *bufio.Reader // of the byteStream, by way of readHead
+
+	// Owned by the exchange, or by the pool while it is idle.
+	headLeft  int       // bytes that the response's header may still take; negative once it was read
+	idleSince time.Time // zero while it has never been idle
+	timer     *time.Timer
+
+	once sync.Once // the first of leave and close counts
+}
+
+func (s *Server) newHTTPStream(conn transport.Conn, h *hub, service string, gen uint64) *httpStream {
+	hs := &httpStream{srv: s, hub: s.registry.acquire(h.hostID), service: service, gen: gen}
+	hs.conn = conn
+	hs.br = bufio.NewReader(headReader{hs})
+	if !s.spawn(hs.keep) {
+		s.registry.release(h)
+	}
+	return hs
+}
+
+// headReader bounds what the header of a response may take.
+type headReader struct{ hs *httpStream }
+
+func (r headReader) Read(p []byte) (int, error) {
+	hs := r.hs
+	if hs.headLeft == 0 {
+		return 0, ErrBadAnswer
+	}
+	if hs.headLeft > 0 {
+		p = p[:min(len(p), hs.headLeft)]
+	}
+	n, err := hs.byteStream.Read(p)
+	if hs.headLeft > 0 {
+		hs.headLeft -= n
+	}
+	return n, err
+}
+
+// beginExchange makes the stream ready for a response.
+func (hs *httpStream) beginExchange() {
+	hs.headLeft = hs.srv.cfg.MaxHeader + hs.br.Size()
+	hs.got.Store(false)
+}
+
+// leave ends the stream before the end of an exchange: the host's request is
+// cancelled.
+func (hs *httpStream) leave() {
+	hs.once.Do(func() { hs.conn.Close(transport.CloseGoingAway, "the client went away") })
+}
+
+// cut ends a stream whose peer is dead.
+func (hs *httpStream) cut() {
+	hs.once.Do(hs.conn.CloseNow)
+}
+
+// close ends the stream after a complete exchange, or while it is idle.
+func (hs *httpStream) close() {
+	hs.once.Do(func() { hs.conn.CloseSlowly(transport.CloseNormal, "") })
+}
+
+// keep pings the socket for as long as it lives. Bytes wait while nobody reads.
+func (hs *httpStream) keep() {
+	defer hs.srv.registry.release(hs.hub)
+	hs.srv.keepalive(hs.conn, func() bool { return hs.conn.Writing() || !hs.reading.Load() })
+}
+
+// watch reads ahead on an idle stream: so pongs arrive, and its end is seen. It
+// reports whether somebody does.
+func (hs *httpStream) watch() bool {
+	a := &aheadRead{done: make(chan struct{})}
+	hs.ahead = a
+	return hs.srv.spawn(func() {
+		hs.readAhead(a)
+		if hs.hub.pool.remove(hs) { // nobody has asked for anything
+			hs.close()
+		}
+	})
+}
+
+// prove waits for a pong. The stream must be watched.
+func (hs *httpStream) prove(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
+	defer cancel()
+	return hs.conn.Ping(ctx) == nil
+}
+
+// guard watches over an exchange that has no answer yet: a peer that is frozen,
+// or that a newer socket has replaced, must not keep a client waiting for a
+// timer. Whoever has a body to send may be blocked by its service, and cannot
+// pong then; it is asked only once the host is known to be replaced.
+func (hs *httpStream) guard(ctx context.Context, out *outbound) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	t := time.AfterFunc(provenFor, func() {
+		hs.srv.spawn(func() { hs.watchOver(ctx, out) })
+	})
+	return func() {
+		t.Stop()
+		cancel()
+	}
+}
+
+// watchOver ends the stream when its peer does not prove that it lives.
+func (hs *httpStream) watchOver(ctx context.Context, out *outbound) {
+	for pause := time.Second; ; pause = min(2*pause, hs.srv.cfg.DataPing) {
+		if out.body == nil || hs.hub.pool.isOld(hs.gen) {
+			if !hs.prove(ctx) && ctx.Err() == nil && !hs.got.Load() {
+				hs.cut()
+				return
+			}
+		} else {
+			pause = time.Second
+		}
+		if wait(ctx, pause) != nil {
+			return
+		}
+	}
+}
+
+// httpBody is the body of an agent's answer.
+type httpBody struct {
+	hs   *httpStream
+	body io.ReadCloser
+	stop func() bool
+	done func() // the answer is complete: the stream may be used again
+
+	finished atomic.Bool // the stream is no longer this body's
+}
+
+func (b *httpBody) Read(p []byte) (int, error) {
+	n, err := b.body.Read(p)
+	switch {
+	case err == io.EOF:
+		b.stop()
+		if b.finished.CompareAndSwap(false, true) {
+			b.done()
+		}
+	case err != nil:
+		b.stop()
+		if b.finished.CompareAndSwap(false, true) {
+			b.hs.leave()
+		}
+		err = ErrStreamClosed
+	}
+	return n, err
+}
+
+func (b *httpBody) ahead() bool { return b.hs.br.Buffered() > 0 }
+
+// Close ends the exchange; before the end of the answer it cancels the host's.
+func (b *httpBody) Close() error {
+	b.stop()
+	if b.finished.CompareAndSwap(false, true) {
+		b.hs.leave()
+	}
+	return nil
+}
+
+// upgradedBody is the byte stream after a 101.
+type upgradedBody struct{ *httpBody }
+
+func (b *upgradedBody) Read(p []byte) (int, error)  { return b.hs.br.Read(p) }
+func (b *upgradedBody) Write(p []byte) (int, error) { return b.hs.Write(p) }
+func (b *upgradedBody) CloseWrite() error           { return b.hs.CloseWrite() }

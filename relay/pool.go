@@ -1,0 +1,168 @@
+package relay
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// pool is the idle streams of one host on this node. It belongs to the node of
+// the client, whichever node holds the control socket.
+type pool struct {
+	// Guarded by mu.
+	mu     sync.Mutex
+	idle   []*httpStream // the last one was used last
+	floor  uint64        // streams of a generation below are not taken
+	seen   uint64        // the generation that the Store named last
+	seenAt time.Time     // when the read that said so began
+}
+
+// named records what a read of the Store said that began at began.
+func (p *pool) named(gen uint64, began time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !began.Before(p.seenAt) {
+		p.seen, p.seenAt = gen, began
+	}
+}
+
+// generation is what the Store named within the last second, if it was asked.
+func (p *pool) generation(now time.Time) (gen uint64, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen, p.seen > 0 && now.Sub(p.seenAt) < generationFresh
+}
+
+// generationFresh is how old a read of the Store may be for a stream to be
+// taken from the pool on its word: the bound of I1 for pooled streams.
+const generationFresh = time.Second
+
+// clear closes all idle streams.
+func (p *pool) clear() {
+	p.mu.Lock()
+	all := p.idle
+	p.idle = nil
+	for _, hs := range all {
+		hs.timer.Stop()
+	}
+	p.mu.Unlock()
+	for _, hs := range all {
+		hs.close()
+	}
+}
+
+// isOld reports whether a newer socket has replaced generation gen.
+func (p *pool) isOld(gen uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return gen < p.floor
+}
+
+// empty reports whether there is nothing to take.
+func (p *pool) empty() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.idle) == 0
+}
+
+// take returns the idle stream of generation gen that was used last. Those that
+// have ended, and those of other generations, are dropped.
+func (p *pool) take(service string, gen uint64) *httpStream {
+	p.mu.Lock()
+	var found *httpStream
+	var old []*httpStream
+	for i := len(p.idle) - 1; i >= 0 && found == nil; i-- {
+		hs := p.idle[i]
+		switch {
+		case hs.gen != gen:
+			old = append(old, hs)
+		case hs.service != service:
+			continue
+		default:
+			found = hs
+		}
+		p.idle = slices.Delete(p.idle, i, i+1)
+		hs.timer.Stop()
+	}
+	p.mu.Unlock()
+	for _, hs := range old {
+		hs.close()
+	}
+	return found
+}
+
+// put keeps a stream for the next request; false means that it is not wanted.
+func (p *pool) put(hs *httpStream, most int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if hs.gen < p.floor || len(p.idle) >= most {
+		return false
+	}
+	hs.idleSince = time.Now()
+	if hs.timer == nil {
+		hs.timer = time.AfterFunc(provenFor, func() { p.rest(hs) })
+	} else {
+		hs.timer.Reset(provenFor)
+	}
+	p.idle = append(p.idle, hs)
+	return true
+}
+
+// rest is called when a stream has been idle for provenFor, and once more when
+// it has been for Config.PoolIdle.
+func (p *pool) rest(hs *httpStream) {
+	p.mu.Lock()
+	if !slices.Contains(p.idle, hs) {
+		p.mu.Unlock()
+		return // taken in this very moment
+	}
+	if hs.ahead == nil {
+		watching := hs.watch()
+		hs.timer.Reset(hs.srv.cfg.PoolIdle - provenFor)
+		p.mu.Unlock()
+		if !watching {
+			hs.close()
+		}
+		return
+	}
+	p.mu.Unlock()
+	if p.remove(hs) {
+		hs.close()
+	}
+}
+
+// remove takes hs out, if it is idle.
+func (p *pool) remove(hs *httpStream) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.Index(p.idle, hs)
+	if i < 0 {
+		return false
+	}
+	p.idle = slices.Delete(p.idle, i, i+1)
+	hs.timer.Stop()
+	return true
+}
+
+// dropBelow closes the idle streams of generations below gen, and keeps out
+// those that come back.
+func (p *pool) dropBelow(gen uint64) {
+	p.mu.Lock()
+	p.floor = max(p.floor, gen)
+	if p.seen < gen {
+		p.seenAt = time.Time{} // what the Store said before is no longer so
+	}
+	var old []*httpStream
+	p.idle = slices.DeleteFunc(p.idle, func(hs *httpStream) bool {
+		if hs.gen >= gen {
+			return false
+		}
+		hs.timer.Stop()
+		old = append(old, hs)
+		return true
+	})
+	p.mu.Unlock()
+	for _, hs := range old {
+		hs.close()
+	}
+}
