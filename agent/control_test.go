@@ -211,7 +211,7 @@ func testControlStalledWriteEndsTheSocket(t *testing.T) {
 	c := r.next(1)
 	c.Conn.CloseNow()
 	<-c.done
-	c = r.next(2)
+	r.next(2)
 	synctest.Wait()
 	began := time.Now()
 	r.freeze()

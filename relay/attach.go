@@ -25,9 +25,9 @@ func (c *controlConn) attach() {
 		c.close(transport.CloseReplaced, "a newer connection took over")
 		return
 	case err != nil:
-		ctx, cancel := c.srv.storeContext()
-		c.srv.cfg.Store.Detach(ctx, c.att.Ref()) // the claim's outcome is unknown
-		cancel()
+		if err := c.srv.disown(c.att.Ref()); err != nil {
+			c.srv.outage.owe(c.att.Ref())
+		}
 		c.close(transport.CloseOffline, "store unavailable")
 		return
 	}
@@ -83,6 +83,24 @@ func (c *controlConn) begin(hello bool) {
 func (c *controlConn) close(code transport.CloseCode, reason string) {
 	c.leave(stateRetired, errGone)
 	c.conn.Close(code, reason)
+}
+
+// disown detaches a socket whose claim has an unknown outcome: if the Store
+// knows it, it knows its generation.
+func (s *Server) disown(ref store.Ref) error {
+	ctx, cancel := s.storeContext()
+	defer cancel()
+	if ref.Generation == 0 {
+		att, err := s.cfg.Store.Current(ctx, ref.HostID)
+		switch {
+		case errors.Is(err, store.ErrNotFound) || err == nil && att.ID != ref.ID:
+			return nil
+		case err != nil:
+			return err
+		}
+		ref = att.Ref()
+	}
+	return s.cfg.Store.Detach(ctx, ref)
 }
 
 // claim asks the Store, again and again while the socket is open: a backend

@@ -38,7 +38,6 @@ type controlConn struct {
 	// Guarded by mu.
 	mu       sync.Mutex
 	state    controlState
-	claimed  bool             // the Store knows this socket
 	sendq    [][]byte         // frames that wait for sendLoop
 	sending  bool             // sendLoop runs
 	pending  map[string]*dial // dials sent on this socket and not settled
@@ -395,9 +394,7 @@ func (c *controlConn) ended(err error) {
 
 // detach tells the Store that the socket ended.
 func (c *controlConn) detach() {
-	ctx, cancel := c.srv.storeContext()
-	defer cancel()
-	err := c.srv.cfg.Store.Detach(ctx, c.att.Ref())
+	err := c.srv.disown(c.att.Ref())
 	c.srv.outage.observe(err)
 	if err != nil {
 		c.srv.outage.owe(c.att.Ref())

@@ -141,7 +141,7 @@ func (rt *roundTripper) roundTrip(r *http.Request) (*http.Response, error) {
 		resp.Body = &releasingRW{ReadWriteCloser: rw, end: end}
 		return resp, nil
 	}
-	resp.Body = &releasingBody{ReadCloser: resp.Body, reqBody: r.Body, out: out, end: end}
+	resp.Body = &releasingBody{ReadCloser: resp.Body, reqBody: r.Body, end: end}
 	return resp, nil
 }
 
@@ -179,7 +179,6 @@ func (s *Server) outboundOf(r *http.Request) *outbound {
 type releasingBody struct {
 	io.ReadCloser
 	reqBody io.Closer
-	out     *outbound
 	once    sync.Once
 	end     func()
 }

@@ -369,6 +369,23 @@ func TestOutage_EmptyStoreIsFilledAgain(t *testing.T) {
 	})
 }
 
+// A claim whose answer never comes may have happened: it is taken back.
+func TestOutage_UnknownClaimIsTakenBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := storetest.NewFaulty(memory.New())
+		s := server(t, func(c *relay.Config) { c.Store = st })
+		st.Set("Claim", storetest.Fault{Err: errors.New("reply lost"), After: true})
+		if _, err := s.Connect("h", relaytest.HostConfig{}); transport.CloseCodeOf(err) != transport.CloseOffline {
+			t.Errorf("a host that could not be claimed: %v, want 1013", err)
+		}
+		st.Clear()
+		time.Sleep(3 * time.Second)
+		if a, err := st.Current(context.Background(), "h"); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("it is still current: %v %v", a.ID, err)
+		}
+	})
+}
+
 // A host that goes while the Store is out does not stay in it for ever.
 func TestOutage_DetachIsMadeGood(t *testing.T) {
 	bubble(t, func(t *testing.T) {

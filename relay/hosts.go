@@ -46,7 +46,7 @@ func httpSpec(t Target, out *outbound) chooseSpec {
 		case out.webSocket:
 			spec.kind = transport.KindWS
 		case out.upgrade != "":
-			return spec, Deny(ErrHostV2, "host speaks v2, which upgrades to WebSocket only")
+			return spec, Deny(ErrHostV2, "host speaks v2, which upgrades only the WebSockets that the relay accepts")
 		case out.length != 0 && (out.method == http.MethodGet || out.method == http.MethodHead):
 			return spec, badRequest("a %s with a body cannot go to a v2 host", out.method)
 		}

@@ -495,7 +495,9 @@ func TestUpgrade_BytesAndEarlyBytes(t *testing.T) {
 func TestUpgrade_RefusedByTheServiceIsAnAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := server(t, nil)
-		s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no upgrades here", 426) }), nil)
+		s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) {
+			http.Error(w, "no upgrades here", http.StatusUpgradeRequired)
+		}), nil)
 		_, err := s.DialWS(context.Background(), "/hosts/h/x", nil)
 		if handshakeStatus(err) != 426 {
 			t.Errorf("%v, want the service's own 426", err)

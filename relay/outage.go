@@ -86,9 +86,7 @@ func (o *outage) probe() {
 	o.srv.log.Info("store is back")
 	o.srv.assertAll()
 	for _, ref := range owed {
-		ctx, cancel := o.srv.storeContext()
-		err := o.srv.cfg.Store.Detach(ctx, ref)
-		cancel()
+		err := o.srv.disown(ref)
 		if o.observe(err); err != nil {
 			o.owe(ref)
 		}

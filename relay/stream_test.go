@@ -415,8 +415,7 @@ func TestUpgrade_WebSocketEndsWithACode(t *testing.T) {
 						return relay.Identity{ExpiresAt: expires}, nil
 					}
 				})
-				var stop func()
-				stop = s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) {
+				stop := s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) {
 					c, err := transport.Accept(w, r, nil)
 					if err != nil {
 						return

@@ -25,7 +25,7 @@ type dialSpec struct {
 // outcome is how a dial ended: a data socket, or why there is none.
 type outcome struct {
 	conn transport.Conn
-	err  error // errAgain: issue anew
+	err  error // errReplaced and errGone: issue anew
 }
 
 // dial is one issue of a ticket: one stream:dial on one control socket.

@@ -59,7 +59,9 @@ func plainDialer(t *http.Transport) dialFunc {
 	switch {
 	case t.DialContext != nil:
 		return t.DialContext
-	case t.Dial != nil: //nolint:staticcheck // deprecated, and still to be honoured
+	//lint:ignore SA1019 deprecated, and still to be honoured
+	case t.Dial != nil:
+		//lint:ignore SA1019 as above
 		return withoutContext(t.Dial)
 	default:
 		return new(net.Dialer).DialContext
@@ -71,7 +73,9 @@ func tlsDialer(t *http.Transport) dialFunc {
 	switch {
 	case t.DialTLSContext != nil:
 		return t.DialTLSContext
-	case t.DialTLS != nil: //nolint:staticcheck // as above
+	//lint:ignore SA1019 deprecated, and still to be honoured
+	case t.DialTLS != nil:
+		//lint:ignore SA1019 as above
 		return withoutContext(t.DialTLS)
 	default:
 		return nil

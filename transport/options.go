@@ -24,8 +24,8 @@ type Options struct {
 	// means 1 second.
 	CloseTimeout time.Duration
 	// BufferSize is the size in bytes of the read and of the write buffer of
-	// an accepted connection. Zero means what net/http has (4 KiB); control
-	// sockets use 512.
+	// an accepted connection. Zero means what net/http has (4 KiB); a
+	// relay's control sockets, which are idle most of their life, use less.
 	BufferSize int
 }
 
