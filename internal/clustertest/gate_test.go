@@ -26,8 +26,8 @@ type gate struct {
 	server  string
 	cut     bool          // connections are refused
 	stalled chan struct{} // closed when what is stalled may pass; nil if nothing is
-	catches []*catch // that have caught nothing yet
-	held    []*catch // that have
+	catches []*catch      // that have caught nothing yet
+	held    []*catch      // that have
 	open    map[net.Conn]struct{}
 	over    bool
 }

@@ -114,6 +114,17 @@ func (o *output) String() string {
 	return o.all.String()
 }
 
+// tail is what was printed last.
+func (o *output) tail() string {
+	const most = 8 << 10
+	s := o.String()
+	if len(s) > most {
+		_, s, _ = strings.Cut(s[len(s)-most:], "\n")
+		s = "…\n" + s
+	}
+	return s
+}
+
 func (o *output) has(s string) bool { return strings.Contains(o.String(), s) }
 
 // within waits until ok says so, for limit at most, and returns how long it took.

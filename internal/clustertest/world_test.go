@@ -84,7 +84,7 @@ func (n *node) start() {
 	p := n.p
 	n.w.t.Cleanup(func() {
 		if n.w.t.Failed() {
-			n.w.t.Logf("log of %s:\n%s", n.id, p.out)
+			n.w.t.Logf("log of %s:\n%s", n.id, p.out.tail())
 		}
 	})
 }
