@@ -13,6 +13,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"time"
 )
 
 // HTTPOptions configure ForwardHTTPWith.
@@ -78,6 +79,11 @@ type forwarder struct {
 	env    env
 }
 
+// flushLater is how long bytes of an answer whose length is known may wait for
+// more of it: header and body of a small one leave together. An answer of
+// unknown length is a stream, and sent on as it comes.
+const flushLater = 5 * time.Millisecond
+
 func newForwarder(target *url.URL, o *HTTPOptions, e env) *forwarder {
 	f := &forwarder{
 		target: target,
@@ -92,7 +98,7 @@ func newForwarder(target *url.URL, o *HTTPOptions, e env) *forwarder {
 	f.proxy = &httputil.ReverseProxy{
 		Rewrite:        f.rewrite,
 		Transport:      f.hop,
-		FlushInterval:  -1, // whatever comes is sent on at once
+		FlushInterval:  flushLater,
 		BufferPool:     bufferPool{},
 		ModifyResponse: f.modifyResponse,
 		ErrorHandler:   f.fail,
