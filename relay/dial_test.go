@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -399,6 +400,36 @@ func TestOutage_DetachIsMadeGood(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		if _, err := st.Current(context.Background(), "h"); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("the host that left during the outage is still current: %v", err)
+		}
+	})
+}
+
+// Tickets are credentials: whatever becomes of a dial, none is in the log.
+func TestTicket_IsNeverLogged(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log lockedBuffer
+		s := server(t, func(c *relay.Config) {
+			c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		})
+		h := s.MustConnect("h", relaytest.HostConfig{})
+		var tickets []string
+		for _, end := range []func(d transport.StreamDial){
+			func(d transport.StreamDial) { h.Refuse(d, 403, "no") },
+			func(d transport.StreamDial) { relaytest.AnswerText("x")(h, d) },
+			func(transport.StreamDial) {}, // no dial-back
+			func(transport.StreamDial) { h.Vanish() },
+		} {
+			reply := async(s, "/hosts/h/x")
+			d := nextDial(t, h)
+			tickets = append(tickets, d.Ticket)
+			end(d)
+			<-reply
+			h.DialBack(d) // too late, or for the second time
+		}
+		for _, ticket := range tickets {
+			if strings.Contains(log.String(), ticket) || strings.Contains(log.String(), strings.Split(ticket, ".")[1]) {
+				t.Errorf("a ticket is in the log: %s", log.String())
+			}
 		}
 	})
 }

@@ -1,0 +1,98 @@
+package relay
+
+import (
+	"errors"
+	"log/slog"
+	"strconv"
+
+	"github.com/dialback/dialback/store"
+	"github.com/dialback/dialback/transport"
+)
+
+// leave moves the socket to state to, takes it out of routing and settles its
+// pending dials with err. It returns the state before.
+func (c *controlConn) leave(to controlState, err error) (was controlState) {
+	was, removed, pending := c.hub.leave(c, to)
+	for _, d := range pending {
+		c.srv.tickets.take(d.ticket)
+		d.settle(outcome{err: err})
+	}
+	if removed {
+		c.srv.linger(c.hub)
+	}
+	return was
+}
+
+// replaced retires c because a newer socket of its host took over: the Store
+// has marked it already.
+func (c *controlConn) replaced() {
+	if c.leave(stateRetired, errReplaced) >= stateRetired {
+		return
+	}
+	c.srv.stats.replaced.Add(1)
+	c.conn.Close(transport.CloseReplaced, "replaced by a newer connection")
+	c.detachedHook(store.ReasonReplaced)
+}
+
+// retire takes the socket out of routing for ever: the mark is written to the
+// Store before the socket is closed.
+func (c *controlConn) retire(why store.Reason, code transport.CloseCode, reason string) {
+	was := c.leave(stateRetired, errGone)
+	if was >= stateRetired {
+		return
+	}
+	if why == store.ReasonStale {
+		c.srv.stats.stale.Add(1)
+	}
+	if was == stateCurrent {
+		ctx, cancel := c.srv.storeContext()
+		err := c.srv.cfg.Store.Retire(ctx, c.att.Ref(), why)
+		cancel()
+		c.srv.outage.observe(err)
+	}
+	c.conn.Close(code, reason)
+	c.detachedHook(why)
+}
+
+// ended cleans up after the socket's end. A late end of a retired socket
+// touches nothing but itself.
+func (c *controlConn) ended(err error) {
+	was := c.leave(stateEnded, errGone)
+	c.conn.CloseNow()
+	if was == stateCurrent {
+		c.detach()
+		c.detachedHook(store.ReasonGone)
+		c.srv.log.Info("host left", slog.String("host", c.hub.hostID), slog.Any("reason", endReason(err)))
+	}
+	c.srv.stats.hosts.Add(-1)
+	c.srv.registry.release(c.hub)
+	<-c.conn.Done() // its closing goroutines, CloseTimeout at most
+}
+
+// detach tells the Store that the socket ended.
+func (c *controlConn) detach() {
+	err := c.srv.disown(c.att.Ref())
+	c.srv.outage.observe(err)
+	if err != nil {
+		c.srv.outage.owe(c.att.Ref())
+	}
+}
+
+func (c *controlConn) expired() {
+	c.retire(store.ReasonGone, transport.CloseUnauthorized, "credentials expired")
+}
+
+func (c *controlConn) detachedHook(why store.Reason) {
+	if h := c.srv.cfg.Hooks.HostDetached; h != nil {
+		h(c.att, why)
+	}
+}
+
+// endReason is the close code and reason of err, for a log.
+func endReason(err error) string {
+	var ce *transport.CloseError
+	if errors.As(err, &ce) {
+		return strconv.Itoa(int(ce.Code)) + " " + ce.Reason
+	}
+	return "connection lost"
+}
