@@ -7,7 +7,8 @@
 // keeps it. For each stream that a client wants, the [Server] sends stream:dial
 // on that socket, the host dials back with a data socket of its own, and the
 // Server splices client and data socket. So streams do not block each other,
-// and the loss of a control socket ends none of them.
+// and the loss of a control socket ends none of them. HTTP requests to an agent
+// take a stream that is kept, if there is one.
 //
 // The package is the mechanism. Who may come is decided by two functions of the
 // embedder's, and what must outlive the process is kept in a store.Store.
@@ -74,8 +75,24 @@
 // [Config.ReconnectGrace] to come back.
 //
 // A client's request body is not read before the host is there, so nothing has
-// to be kept for that. An exchange is never sent twice once its data socket
-// exists. It fails the moment that the data socket closes.
+// to be kept for that. An exchange fails the moment that its data socket closes.
+//
+// A stream to an HTTP service of an agent carries one exchange at a time, and is
+// kept in between: [Config.MaxIdleStreams] of a host, each for [Config.PoolIdle]. It
+// belongs to the node of the client, and only the relay closes it while it is
+// idle. It is taken for a request if its generation is the one that the Store
+// named within the last second. One that has been idle for 250 ms proves by a
+// protocol ping that its peer lives, within 2 s: along with a request that may be
+// sent twice (GET, HEAD, OPTIONS, TRACE, or one with an Idempotency-Key, and
+// without a body), before the first byte of any other one. A request that has
+// not been written, or that may be sent twice and got no byte of an answer, is
+// then sent once more on a fresh stream; no other exchange is ever sent twice.
+// Upgrades, byte streams and hosts of protocol 2 have a dial-back each.
+//
+// While an agent has not answered a request, it is pinged after 250 ms and then
+// from time to time, unless the request has a body and its host is not known to
+// have been replaced. A peer that gives no pong within 2 s is cut, and its client
+// need not wait for a timeout.
 //
 // A stream ends when one of its two sockets does, and each end's close code and
 // reason reach the other. Back-pressure goes through: a reader that is slow
@@ -90,10 +107,18 @@
 // may each land on another. The stream belongs to the node where the client is.
 // It asks the node of the control socket for the dial, by an HTTP call to
 // [Node].URL below /node/ that is signed with [Node].Key, and a dial-back that
-// lands on a third node is handed over as raw bytes, one hop at most. A node
-// keeps a lease in the Store, and gives up its hosts when another process takes
-// its ID. Package memory is the Store of Servers in one process; nodes that are
-// processes of their own need one that they share.
+// lands on another node is handed over as raw bytes, one hop at most. A call is
+// bounded by [Config.NodeTimeout], and fails as [ErrNodeUnreachable].
+//
+// A node keeps a lease in the Store, and gives up its hosts when another process
+// takes its ID. When it alone has lost the Store it closes its hosts with 1012,
+// spread over 30 s, so that they go elsewhere; while no node has the Store, no
+// host is sent away. A host that has just left is waited for on the node that
+// held its socket, and by requests that were dialing it; on other nodes a new
+// request fails at once with [ErrHostOffline].
+//
+// Package memory is the Store of Servers in one process; nodes that are
+// processes of their own need one that they share, as store/redis is.
 //
 // # Authentication
 //
@@ -108,7 +133,9 @@
 // A Server ends with [Server.Shutdown], which drains, or with [Server.Close].
 // http.Server.Shutdown does neither: it forgets hijacked connections. The order
 // for a process is: tell the load balancer, then Shutdown of the relay while the
-// HTTP server still takes dial-backs, then Shutdown of the HTTP server.
+// HTTP server still takes dial-backs, then Shutdown of the HTTP server. Shutdown
+// of one node among several also waits until its agents are on another one, and
+// until no dial-back for another node passes through it.
 //
 // # Concurrency
 //
