@@ -3,6 +3,7 @@
 package clustertest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -256,4 +257,24 @@ func (h *scripted) answerHTTP(conn transport.Conn, text string) {
 	_ = conn.Write(transport.Binary, body)
 	_ = conn.Write(transport.Text, transport.Encode(transport.HTTPEnd{}))
 	_, _, _ = conn.Reader() // the relay closes
+}
+
+// refuse refuses a dial on the control socket.
+func (h *scripted) refuse(d transport.StreamDial, reason string) {
+	_ = h.conn.Write(transport.Text, transport.Encode(transport.Refuse{Ticket: d.Ticket, Status: 503, Reason: reason}))
+}
+
+// connectPatiently is connect at a node that may have no Store for a moment.
+func connectPatiently(t *testing.T, relay, id string) *scripted {
+	t.Helper()
+	within(t, patience, "the node takes hosts", func() bool {
+		resp, err := onceClient.Get(relay + "/health")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		return err == nil && resp.StatusCode == 200 && !bytes.Contains(b, []byte("degraded"))
+	})
+	return connect(t, relay, id, script{})
 }

@@ -33,7 +33,13 @@ const nodesPort = "8080"
 // newWorld starts n nodes on a Redis of their own. It ends with the test.
 func newWorld(t *testing.T, n int) *world {
 	t.Helper()
-	w := &world{t: t, net: newNet(), redis: redistest.Start(t), keyFile: filepath.Join(t.TempDir(), "key")}
+	return newWorldOn(t, n, redistest.Start(t))
+}
+
+// newWorldOn starts n nodes on that Redis.
+func newWorldOn(t *testing.T, n int, redis *redistest.Server) *world {
+	t.Helper()
+	w := &world{t: t, net: newNet(), redis: redis, keyFile: filepath.Join(t.TempDir(), "key")}
 	if err := os.WriteFile(w.keyFile, []byte("a key for the nodes of a test\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +95,7 @@ func (n *node) start() {
 	})
 }
 
-// awaitUp waits until the node serves and knows of every other one.
+// awaitUp waits until the node serves.
 func (n *node) awaitUp() {
 	n.w.t.Helper()
 	within(n.w.t, patience, n.id+" listens", func() bool {

@@ -1,0 +1,93 @@
+//go:build linux
+
+package clustertest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dialback/dialback/agent"
+)
+
+// All three nodes are restarted, one after the other, under steady calls behind
+// a load balancer and at each node itself, and with an SSH transfer during each
+// restart (fault 38). No call fails and none waits for long; kept WebSockets and
+// the transfer, whose ends are on nodes that stay, do not notice. What is kept
+// at a node ends with it, so nothing is kept there when it goes.
+func TestRollingRestart(t *testing.T) {
+	for name, startBalancer := range balancers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, 3)
+			b := startBalancer(t, w.net, hinted)
+			ssh := startSSHServer(t)
+			var hosts []*host
+			for i := range 6 {
+				hosts = append(hosts, startHost(t, b.address(), fmt.Sprint("h", i), map[string]agent.Handler{"ssh": agent.ForwardTCP(ssh.addr)}))
+			}
+			awaitOnline(t, hosts...)
+
+			behind := startLoad(t, "behind the balancer", b.address(), hosts)
+			for i, n := range w.nodes {
+				restart(t, w, b, n, hosts, ssh, w.nodes[(i+1)%3])
+			}
+			behind.stop()
+
+			for _, h := range hosts {
+				// Once for the start; no host moves without a reason.
+				if online, _ := h.counts(); online > 1+len(w.nodes) {
+					t.Errorf("%s was online %d times in the restarts of %d nodes", h.id, online, len(w.nodes))
+				}
+			}
+			for _, n := range w.nodes {
+				for _, h := range hosts {
+					get(n.url, h.id, "/").want(t, "afterwards", 200, h.id+" /")
+				}
+			}
+		})
+	}
+}
+
+// restart restarts one node, with load at the others and a transfer through
+// one of them.
+func restart(t *testing.T, w *world, b balancer, n *node, hosts []*host, ssh *sshServer, other *node) {
+	t.Helper()
+	during := fmt.Sprintf(" during the restart of %s", n.id)
+	var staying []*load
+	for _, s := range w.nodes {
+		if s != n {
+			l := startLoad(t, "at "+s.id+during, s.url, hosts)
+			l.keep()
+			staying = append(staying, l)
+		}
+	}
+	// A host whose control socket goes: that of a stream is not needed for it.
+	host := hosts[0]
+	if there := on(n.id, hosts); len(there) > 0 {
+		host = there[0]
+	}
+	x := ssh.startTransfer("ssh"+during, other.url, host.id)
+
+	begun := time.Now()
+	b.takeOut(n.id)
+	n.p.terminate()
+	t.Logf("%s has drained within %v", n.id, time.Since(begun).Round(time.Millisecond))
+	if there := on(n.id, hosts); len(there) > 0 {
+		awaitMoved(t, n.id, hosts)
+	}
+	n.start()
+	n.awaitUp()
+	b.putIn(n.id)
+
+	x.end()
+	for _, l := range staying {
+		l.stop()
+	}
+}
+
+// awaitMoved waits until no host is at a node.
+func awaitMoved(t *testing.T, id string, hosts []*host) {
+	t.Helper()
+	within(t, patience, "all hosts have left "+id, func() bool { return len(on(id, hosts)) == 0 })
+}
