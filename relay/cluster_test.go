@@ -207,9 +207,15 @@ func TestCluster_NodeKilled(t *testing.T) {
 		get(c.Nodes[1], "/hosts/h/x").want(t, "before", 200, "served")
 		get(c.Nodes[1], "/hosts/ghost/x").want(t, "before", 200, "ghost")
 		c.Nodes[0].Kill()
-		r := get(c.Nodes[1], "/hosts/h/x")
-		r.want(t, "right after the kill", 200, "served")
-		r.wantWithin(t, "right after the kill", 3*time.Second)
+		calls := []<-chan reply{async(c.Nodes[1], "/hosts/h/x")}
+		synctest.Wait() // it has been refused: the node is known to be dead
+		calls = append(calls, async(c.Nodes[1], "/hosts/h/x"))
+		for _, call := range calls {
+			r := <-call
+			r.want(t, "right after the kill", 200, "served")
+			r.wantWithin(t, "right after the kill", 3*time.Second)
+		}
+		var r reply
 		for range 3 {
 			r = get(c.Nodes[1], "/hosts/ghost/x")
 			if r.status != 503 {
@@ -329,6 +335,32 @@ func TestCluster_NodeCallsAreAuthenticated(t *testing.T) {
 		for _, p := range []string{"dial", "outcome", "cancel", "retire", "retired", "revoke", "store", "hop", "x"} {
 			do(c.Nodes[0], "POST", "/node/"+p, `{"HostID":"h"}`).want(t, p, 401, "")
 			get(c.Nodes[0], "/node/"+p).want(t, p, 401, "")
+		}
+	})
+}
+
+// The MAC of a node call binds everything that the call says, and whom it is
+// for: no call can be made of another one.
+func TestCluster_NodeMACBindsTheCall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 1, nil)
+		mac := func(method, node, incarnation, uri, body string) string {
+			return relay.NodeMAC(c.Nodes[0].Relay, method, node, incarnation, uri, []byte(body))
+		}
+		seen := map[string]string{}
+		for what, m := range map[string]string{
+			"the call":            mac("POST", "a", "i", "/node/dial", "x"),
+			"another method":      mac("GET", "a", "i", "/node/dial", "x"),
+			"another node":        mac("POST", "b", "i", "/node/dial", "x"),
+			"another incarnation": mac("POST", "a", "j", "/node/dial", "x"),
+			"another URI":         mac("POST", "a", "i", "/node/dial?y", "x"),
+			"another body":        mac("POST", "a", "i", "/node/dial", "y"),
+			"shifted":             mac("POST", "ai", "", "/node/dial", "x"),
+		} {
+			if other, ok := seen[m]; ok {
+				t.Errorf("%s and %s have one MAC", what, other)
+			}
+			seen[m] = what
 		}
 	})
 }

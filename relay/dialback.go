@@ -19,7 +19,7 @@ func (s *Server) serveDialBack(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if nodeID != s.nodeID {
-		if n, ok := s.nodes.byID(nodeID); ok && n.URL != "" {
+		if n, ok := s.nodes.byID(nodeID); ok && s.callable(n) {
 			s.hop(w, r, n)
 			return
 		}

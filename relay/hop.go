@@ -30,20 +30,22 @@ func (s *Server) hop(w http.ResponseWriter, r *http.Request, to store.Node) {
 		s.writeError(w, r, "", ErrDraining)
 		return
 	}
-	up, err := s.dialNode(r.Context(), to)
-	if err != nil {
-		s.nodes.suspect(to.Incarnation)
+	up, br, resp, err := s.reach(r, to)
+	if err != nil || resp.StatusCode == http.StatusUnauthorized {
+		s.nodes.read() // the node may be another process since
+		if fresh, ok := s.nodes.byID(to.ID); ok && fresh.Incarnation != to.Incarnation {
+			if up != nil {
+				up.Close()
+			}
+			up, br, resp, err = s.reach(r, fresh)
+		}
+	}
+	switch {
+	case err != nil:
 		s.writeError(w, r, "", ErrNodeUnreachable)
 		return
-	}
-	br := bufio.NewReader(up)
-	resp, err := s.sendHop(up, br, r, to)
-	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+	case resp.StatusCode != http.StatusSwitchingProtocols:
 		up.Close()
-		if err != nil {
-			s.writeError(w, r, "", ErrNodeUnreachable)
-			return
-		}
 		s.unknownTicket(w)
 		return
 	}
@@ -79,6 +81,23 @@ func (s *Server) leaving() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.phase >= phaseLeaving
+}
+
+// reach connects to a node and passes the upgrade on. Without an error the
+// connection is the caller's.
+func (s *Server) reach(r *http.Request, to store.Node) (net.Conn, *bufio.Reader, *http.Response, error) {
+	up, err := s.dialNode(r.Context(), to)
+	if err != nil {
+		s.nodes.suspect(to.Incarnation)
+		return nil, nil, nil, err
+	}
+	br := bufio.NewReader(up)
+	resp, err := s.sendHop(up, br, r, to)
+	if err != nil {
+		up.Close()
+		return nil, nil, nil, err
+	}
+	return up, br, resp, nil
 }
 
 // sendHop sends the upgrade and reads its answer.

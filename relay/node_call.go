@@ -24,7 +24,8 @@ const nodeHeader = "Dialback-Node"
 const maxNodeBody = 256 << 10
 
 // The calls between nodes: JSON by POST below /node/. They are idempotent, so a
-// replay within an incarnation does nothing.
+// replay within an incarnation only says again what was true before: a revoke
+// ends the host's sockets once more.
 type (
 	// nodeDial asks the node that holds a host's control socket for a dial. The
 	// answer is a nodeDialed.

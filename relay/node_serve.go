@@ -160,7 +160,7 @@ func (s *Server) onNodeRevoke(in nodeRevoke) nothing {
 // be lost, the holder learns of it at its next ping.
 func (s *Server) retireElsewhere(current, previous store.Attachment) {
 	if previous.Incarnation != s.incarnation {
-		if n, ok := s.nodes.byIncarnation(previous.Incarnation); ok {
+		if n, ok := s.nodes.byIncarnation(previous.Incarnation); ok && s.callable(n) {
 			s.tell(n, "/node/retire", nodeRetire{previous.HostID, previous.ID, previous.Generation})
 		}
 	}

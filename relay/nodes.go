@@ -127,6 +127,14 @@ func (t *nodeTable) suspect(incarnation string) {
 	t.refused[incarnation] = time.Now()
 }
 
+// suspectedAt is when a node refused a connection, if it did so lately.
+func (t *nodeTable) suspectedAt(incarnation string) (at time.Time, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at, ok = t.refused[incarnation]
+	return at, ok
+}
+
 // alive reports whether the node of that incarnation lives. This node lives by
 // definition; a miss in the table asks the Store.
 func (t *nodeTable) alive(incarnation string) bool {
@@ -193,12 +201,15 @@ func (t *nodeTable) others() []store.Node {
 	defer t.mu.Unlock()
 	var list []store.Node
 	for inc, n := range t.nodes {
-		if _, dead := t.refused[inc]; !dead && inc != t.srv.incarnation && n.URL != "" {
+		if _, dead := t.refused[inc]; !dead && inc != t.srv.incarnation && t.srv.callable(n) {
 			list = append(list, n)
 		}
 	}
 	return list
 }
+
+// callable reports whether n can be called: it says where, and has our key.
+func (s *Server) callable(n store.Node) bool { return s.shared && n.URL != "" }
 
 // drop ends the lease.
 func (t *nodeTable) drop() {

@@ -233,10 +233,14 @@ func (s *Server) locate(ctx context.Context, hub *hub, last attempt) (route, err
 		case err == nil && att.ID == last.id && errors.Is(last.err, errGone):
 			// Its node has said that it is not there, or is not there itself.
 		case err == nil:
-			if n, ok := s.nodes.byIncarnation(att.Incarnation); ok && n.URL != "" {
+			if n, ok := s.nodes.byIncarnation(att.Incarnation); ok && s.callable(n) {
 				return route{att: att, node: n}, nil
 			}
-			// On a node that is gone, or that cannot be called.
+			// On a node that is gone, or that cannot be called. One that has
+			// just refused a call has just died.
+			if at, ok := s.nodes.suspectedAt(att.Incarnation); ok && goneAt.IsZero() {
+				goneAt = at
+			}
 		case errors.Is(err, store.ErrNotFound) && here != nil && !asserted:
 			// The Store has lost the row of a socket that is here.
 			asserted = true

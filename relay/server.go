@@ -30,6 +30,7 @@ type Server struct {
 	cancel      context.CancelCauseFunc
 	limiter     *rate.Limiter // nil: no AcceptRate
 	nodeClient  *http.Client
+	shared      bool // other nodes have the same key, and can be called
 
 	registry registry
 	tickets  tickets
@@ -52,11 +53,12 @@ var _ http.Handler = (*Server)(nil)
 // New makes a Server from cfg. It registers the node in the Store, which may
 // fail without harm: the Server goes on trying.
 func New(cfg Config) (*Server, error) {
+	shared := len(cfg.Node.Key) > 0
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, nodeID: cfg.Node.ID, incarnation: uuid.NewString(), startedAt: time.Now(), shutdown: make(chan struct{})}
+	s := &Server{cfg: cfg, log: cfg.Logger, nodeID: cfg.Node.ID, incarnation: uuid.NewString(), startedAt: time.Now(), shared: shared, shutdown: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.conns.open = make(map[transport.Conn]struct{})
 	s.registry.hubs = make(map[string]*hub)

@@ -109,9 +109,10 @@ func (r *recorder) flushAll() {
 	}
 }
 
-// Sockets lists the client and dial sockets of a host, on all nodes, as the
-// Store knows them: at most limit with an ID above after. The records are
-// written behind, and one may be missing or a few minutes late.
+// Sockets lists the client and dial sockets of a host's streams, on all nodes,
+// as the Store knows them: at most limit with an ID above after. Exchanges, and
+// streams of less than a second, leave no record; the others are written
+// behind, and one may be missing or a few minutes late.
 func (s *Server) Sockets(ctx context.Context, hostID, after string, limit int) ([]store.Attachment, error) {
 	if s.outage.out() {
 		return nil, ErrStoreUnavailable
