@@ -376,7 +376,11 @@ func TestOutage_UnknownClaimIsTakenBack(t *testing.T) {
 		st := storetest.NewFaulty(memory.New())
 		s := server(t, func(c *relay.Config) { c.Store = st })
 		st.Set("Claim", storetest.Fault{Err: errors.New("reply lost"), After: true})
-		if _, err := s.Connect("h", relaytest.HostConfig{}); transport.CloseCodeOf(err) != transport.CloseOffline {
+		h, err := s.Connect("h", relaytest.HostConfig{})
+		if err == nil { // the Store has its row already
+			err = <-h.Closed()
+		}
+		if transport.CloseCodeOf(err) != transport.CloseOffline {
 			t.Errorf("a host that could not be claimed: %v, want 1013", err)
 		}
 		st.Clear()
