@@ -5,9 +5,11 @@ package clustertest
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/dialback/dialback/agent"
 	"github.com/dialback/dialback/transport"
@@ -142,4 +144,32 @@ func echoMessages(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// onlyTo is a transport that connects to the first node, and to the second once
+// the first does not answer.
+func onlyTo(first, second *node) *http.Transport {
+	return &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		n := first
+		if !answers(ctx, first) {
+			n = second
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, n.addr)
+	}}
+}
+
+// answers reports whether a node answers at once.
+func answers(ctx context.Context, n *node) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.url+"/health", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := onceClient.Do(req)
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return true
 }
