@@ -165,11 +165,14 @@ func TestCluster_OutcomesCross(t *testing.T) {
 		synctest.Wait()
 		(<-reply).want(t, "once more", 200, "new")
 		v2.Vanish()
+		synctest.Wait()
+		time.Sleep(500 * time.Millisecond)
 		r = get(c.Nodes[1], "/hosts/h/x")
-		if r.status != 503 {
-			t.Errorf("the host is gone: %d %s", r.status, r.body)
+		r.want(t, "the host left another node 0.5 s ago", 503, "host_offline")
+		if r.took != 1500*time.Millisecond {
+			t.Errorf("waited %v for a host that left another node 0.5 s ago, want the remaining 1.5 s", r.took)
 		}
-		r.wantWithin(t, "the host is gone", 2500*time.Millisecond)
+		get(c.Nodes[1], "/hosts/h/x").wantWithin(t, "it left long ago", 0)
 	})
 }
 

@@ -113,9 +113,8 @@
 // A node keeps a lease in the Store, and gives up its hosts when another process
 // takes its ID. When it alone has lost the Store it closes its hosts with 1012,
 // spread over 30 s, so that they go elsewhere; while no node has the Store, no
-// host is sent away. A host that has just left is waited for on the node that
-// held its socket, and by requests that were dialing it; on other nodes a new
-// request fails at once with [ErrHostOffline].
+// host is sent away. A host that has just left is waited for on every node, for
+// what is left of ReconnectGrace.
 //
 // Package memory is the Store of Servers in one process; nodes that are
 // processes of their own need one that they share, as store/redis is.

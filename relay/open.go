@@ -217,7 +217,7 @@ const pollInterval = 200 * time.Millisecond
 // back; last says how an earlier issue of this open ended.
 func (s *Server) locate(ctx context.Context, hub *hub, last attempt) (route, error) {
 	var graceEnd time.Time
-	asserted := false
+	asserted, asked := false, false
 	for {
 		here, goneAt, changed := hub.look() // before the read: nothing is missed
 		att, err := s.current(ctx, hub)
@@ -247,6 +247,10 @@ func (s *Server) locate(ctx context.Context, hub *hub, last attempt) (route, err
 			s.pinger.confirm([]*controlConn{here}, nil)
 			continue
 		case errors.Is(err, store.ErrNotFound):
+			if goneAt.IsZero() && last.err == nil && s.shared && !asked {
+				asked = true // it may just have left another node
+				goneAt = s.leftAt(ctx, hub.hostID)
+			}
 		case ctx.Err() != nil:
 			return route{}, openEnded(ctx)
 		case s.cfg.StoreOutage == ServeLocal && here != nil && here.fresh():
@@ -274,6 +278,20 @@ func (s *Server) locate(ctx context.Context, hub *hub, last attempt) (route, err
 		}
 		t.Stop()
 	}
+}
+
+// leftAt is when a host has left, as the Store remembers it, on this node's
+// clock; zero if it was sent away or is not remembered.
+func (s *Server) leftAt(ctx context.Context, hostID string) time.Time {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+	defer cancel()
+	seen, err := s.cfg.Store.LastSeen(ctx, []string{hostID})
+	s.outage.observe(err)
+	switch seen[hostID].Reason {
+	case "", store.ReasonRevoked:
+		return time.Time{}
+	}
+	return time.Now().Add(-seen[hostID].LeftFor)
 }
 
 // fresh reports whether the host has pinged lately.

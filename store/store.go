@@ -44,6 +44,9 @@ type Seen struct {
 	Incarnation string
 	Generation  uint64
 	Reason      Reason // of the tombstone, when not attached; empty if expired
+	// LeftFor is how long ago the tombstone was written, by the Store's clock,
+	// when Reason is not empty; a little more or less does not matter.
+	LeftFor time.Duration
 }
 
 // Routes records which control socket is each host's current one.

@@ -175,7 +175,12 @@ func (h *host) seen(now moment) store.Seen {
 		}
 	}
 	if t := h.tombstone(now); t != nil && t.generation == h.fence(now) {
-		return store.Seen{LastPing: instant(t.lastPing), Generation: t.generation, Reason: t.reason}
+		return store.Seen{
+			LastPing:   instant(t.lastPing),
+			Generation: t.generation,
+			Reason:     t.reason,
+			LeftFor:    store.TombstoneTTL - time.Duration(t.until-now.mono),
+		}
 	}
 	return store.Seen{LastPing: instant(h.cur.lastPing), Generation: h.cur.generation}
 }

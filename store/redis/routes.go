@@ -205,6 +205,8 @@ func parseSeen(reply any) (seen store.Seen, known bool, err error) {
 			seen.Incarnation = value
 		case "why":
 			seen.Reason = store.Reason(value)
+		case "left":
+			seen.LeftFor = time.Duration(p.uint(value)) * time.Millisecond
 		}
 	}
 	return seen, true, p.err

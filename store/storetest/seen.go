@@ -5,6 +5,7 @@ import "github.com/dialback/dialback/store"
 var seenCases = []testCase{
 	{name: "LastSeenOfAnAttachedHost", run: lastSeenAttached},
 	{name: "LastSeenOfAHostThatLeft", run: lastSeenLeft},
+	{name: "LastSeenSaysHowLongAHostHasBeenGone", run: lastSeenLeftFor},
 	{name: "LastSeenOfAHostThatCameBack", run: lastSeenBack},
 	{name: "LastSeenOfAnExpiredRowIsNotAttached", run: lastSeenExpired},
 	{name: "LastSeenLeavesOutUnknownHosts", run: lastSeenUnknown},
@@ -37,6 +38,24 @@ func lastSeenLeft(e *env) {
 	}
 	if !sameTime(s.LastPing, pinged) {
 		e.Fatalf("LastSeen says %v, want %v: a tombstone keeps the last ping, not the time of its end", s.LastPing, pinged)
+	}
+}
+
+func lastSeenLeftFor(e *env) {
+	a := e.attach(socket("h", "s"))
+	e.advance(3 * e.Tick)
+	e.detach(e.A, a.Ref())
+	s, ok := e.seen("h")
+	if !ok || s.LeftFor < 0 || s.LeftFor >= 2*e.Tick {
+		e.Fatalf("LastSeen says that a host that has just left left %v ago", s.LeftFor)
+	}
+	e.advance(3 * e.Tick)
+	if s, ok = e.seen("h"); !ok || s.LeftFor < 2*e.Tick {
+		e.Fatalf("LastSeen says %v ago of a host that left %v ago", s.LeftFor, 3*e.Tick)
+	}
+	e.attach(socket("h", "t"))
+	if s, ok = e.seen("h"); !ok || s.LeftFor != 0 {
+		e.Fatalf("LastSeen says that an attached host left %v ago", s.LeftFor)
 	}
 }
 

@@ -148,11 +148,14 @@ func (h *host) seen(now time.Time) store.Seen {
 			NodeID: a.NodeID, Incarnation: a.Incarnation, Generation: a.Generation,
 		}
 	}
-	a := h.Current // expired, if there is one
 	if t := h.tombstone(now); t != nil && t.Generation == h.fence(now) {
-		a = t
+		return store.Seen{
+			LastPing: t.LastPing, Generation: t.Generation, Reason: t.RetiredReason,
+			LeftFor: store.TombstoneTTL - h.TombstoneUntil.Sub(now),
+		}
 	}
-	return store.Seen{LastPing: a.LastPing, Generation: a.Generation, Reason: a.RetiredReason}
+	a := h.Current // expired
+	return store.Seen{LastPing: a.LastPing, Generation: a.Generation}
 }
 
 // own returns a copy that shares nothing with a.
