@@ -39,6 +39,10 @@ func runPart(name string) error {
 		return profiled(name, func() error { return runAgent(addrs[0], forwardHost, forwardServices(addrs[1], addrs[2])) })
 	case "agent-own":
 		return profiled(name, func() error { return runAgent(addrs[0], ownHost, ownServices()) })
+	case "node":
+		return profiled(name, func() error { return runNode(addrs[0], addrs[1]) })
+	case "agent-placed":
+		return profiled(name, func() error { return runPlaced(addrs) })
 	case "hosts":
 		return runHosts(addrs[0])
 	}

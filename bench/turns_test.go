@@ -22,12 +22,20 @@ func eachHost(b *testing.B, bench func(b *testing.B, g *rig, relay *path)) {
 	}
 }
 
-// compare gives direct, hop and relay a turn each, again and again, each time
-// in another order, and reports the medians of what turn measures, in unit, and
-// of the ratios between turns of one round. An error of turn fails b.
+// compare measures direct, hop and relay in turns and reports the ratios of the
+// relay's figure.
 func compare(b *testing.B, g *rig, relay *path, unit string, turn func(*path) (float64, error)) {
 	b.Helper()
-	paths := []*path{g.direct, g.hop, relay}
+	values := interleave(b, []*path{g.direct, g.hop, relay}, unit, turn)
+	b.ReportMetric(median(ratios(values[2], values[0])), "x-direct")
+	reportRatios(b, ratios(values[2], values[1]), "x-hop")
+}
+
+// interleave gives each path a turn, again and again, each time in another
+// order, and reports the medians of what turn measures, in unit. It returns the
+// values by path and round. An error of turn fails b.
+func interleave(b *testing.B, paths []*path, unit string, turn func(*path) (float64, error)) [][]float64 {
+	b.Helper()
 	take := func(p *path) float64 {
 		v, err := turn(p)
 		if err != nil {
@@ -49,11 +57,15 @@ func compare(b *testing.B, g *rig, relay *path, unit string, turn func(*path) (f
 	for k, p := range paths {
 		b.ReportMetric(median(values[k]), p.name+"-"+unit)
 	}
-	b.ReportMetric(median(ratios(values[2], values[0])), "x-direct")
-	hop := ratios(values[2], values[1])
-	b.ReportMetric(median(hop), "x-hop")
-	b.ReportMetric(slices.Min(hop), "x-hop-min")
-	b.ReportMetric(slices.Max(hop), "x-hop-max")
+	return values
+}
+
+// reportRatios reports median, least and greatest of the ratios between turns
+// of one round.
+func reportRatios(b *testing.B, q []float64, name string) {
+	b.ReportMetric(median(q), name)
+	b.ReportMetric(slices.Min(q), name+"-min")
+	b.ReportMetric(slices.Max(q), name+"-max")
 }
 
 func ratios(a, b []float64) []float64 {
