@@ -161,9 +161,15 @@ func (b *httpBody) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
 	switch {
 	case err == io.EOF:
-		b.stop()
+		// If the context ended just now its func is about to end the stream,
+		// which must not be another exchange's by then.
+		mine := b.stop()
 		if b.finished.CompareAndSwap(false, true) {
-			b.done()
+			if mine {
+				b.done()
+			} else {
+				b.hs.leave()
+			}
 		}
 	case err != nil:
 		b.stop()

@@ -19,6 +19,7 @@ type recorder struct {
 	live    map[string]store.Attachment // what the Store should know, by ID
 	written map[string]bool             // of live: the Store has it
 	drops   []store.SocketRef
+	writing bool        // a flush is under way: another must not overtake it
 	timer   *time.Timer // of the next flush; nil when none is due
 	due     time.Time   // when it fires
 	refresh time.Time   // when live is written again whole
@@ -68,6 +69,14 @@ func (r *recorder) armLocked(d time.Duration) {
 // third of its life.
 func (r *recorder) flush() {
 	r.mu.Lock()
+	if r.writing { // a drop that came before its put would leave the row
+		r.timer = nil
+		r.armLocked(time.Second)
+		r.mu.Unlock()
+		return
+	}
+	r.writing = true
+	defer r.wrote()
 	ttl := r.srv.cfg.RowTTL
 	all := !time.Now().Before(r.refresh)
 	if all {
@@ -87,6 +96,7 @@ func (r *recorder) flush() {
 	}
 	r.mu.Unlock()
 	if r.srv.outage.out() {
+		r.again(drops)
 		return
 	}
 	ctx, cancel := r.srv.storeContext()
@@ -95,8 +105,29 @@ func (r *recorder) flush() {
 		r.srv.outage.observe(r.srv.cfg.Store.PutSockets(ctx, puts, ttl))
 	}
 	if len(drops) > 0 {
-		r.srv.outage.observe(r.srv.cfg.Store.DropSockets(ctx, drops))
+		err := r.srv.cfg.Store.DropSockets(ctx, drops)
+		if r.srv.outage.observe(err); err != nil {
+			r.again(drops)
+		}
 	}
+}
+
+// again keeps drops that could not be written for the next flush, as many as
+// there is room for; the others' records expire.
+func (r *recorder) again(drops []store.SocketRef) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := min(len(drops), maxOwed-len(r.drops)); n > 0 {
+		r.drops = append(r.drops, drops[:n]...)
+		r.armLocked(10 * time.Second)
+	}
+}
+
+// wrote ends a flush.
+func (r *recorder) wrote() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.writing = false
 }
 
 // flushAll is the last flush, of a closing Server.
