@@ -32,9 +32,10 @@ func runNode(id, redisURL string) error {
 		return err
 	}
 	srv, err := relay.New(relay.Config{
-		Store:         redis.New(client, nil),
+		Store:         redis.New(client, &redis.Options{Timeout: patient}),
 		AuthorizeHost: relay.AllowAll, AuthorizeClient: relay.AllowAll,
-		Node: relay.Node{ID: id, URL: "http://" + ln.Addr().String(), Key: nodeKey},
+		Node:         relay.Node{ID: id, URL: "http://" + ln.Addr().String(), Key: nodeKey},
+		StoreTimeout: patient, NodeTimeout: patient,
 	})
 	if err != nil {
 		return err

@@ -65,9 +65,10 @@ func startNodes(b *testing.B) *nodesRig {
 		return p
 	}
 	g := &nodesRig{}
+	redisURL := fmt.Sprintf("unix://%s?read_timeout=%v&write_timeout=%[2]v&pool_timeout=%[2]v", redis.Addr, patient)
 	var addrs []string
 	for i := range 3 {
-		n := start("node", nodeID(i), "unix://"+redis.Addr)
+		n := start("node", nodeID(i), redisURL)
 		g.nodes = append(g.nodes, n)
 		addrs = append(addrs, n.addrs[0])
 	}

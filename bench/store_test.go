@@ -12,8 +12,8 @@ import (
 	"github.com/dialback/dialback/store/storetest"
 )
 
-// patient is the timeout of a Store that is loaded on purpose: a stall of the
-// machine is no outage.
+// patient is the timeout of Stores, and of calls between nodes: a stall of a
+// machine that is loaded on purpose is no outage, and shows in the figures.
 const patient = 30 * time.Second
 
 // BenchmarkStore is the calls that a relay makes most, on each Store.
