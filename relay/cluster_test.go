@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -246,6 +247,36 @@ func TestCluster_NodeStopped(t *testing.T) {
 		r := get(c.Nodes[1], "/hosts/h/x")
 		r.want(t, "its node does not answer", 503, "node_unreachable")
 		r.wantWithin(t, "its node does not answer", time.Second)
+	})
+}
+
+// A node drains through which kept streams of others pass: no call fails, and
+// the drain does not wait for streams that are used again and again.
+func TestCluster_DrainOfANodeThatStreamsPass(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 2, nil)
+		// The control socket goes to node 1, the first dial-back to node 0.
+		c.Nodes[1].StartAgentOn(c.Balanced(1), "h", handler(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) }), nil)
+		do(c.Nodes[1], "POST", "/hosts/h/x", "before").want(t, "before", 200, "before")
+		if c.Nodes[0].Relay.Stats().Hops == 0 {
+			t.Fatal("no dial-back passes node 0: the test tests nothing")
+		}
+		start := time.Now()
+		drained := make(chan error, 1)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		go func() { drained <- c.Nodes[0].Relay.Shutdown(ctx) }()
+		for {
+			do(c.Nodes[1], "POST", "/hosts/h/x", "hello").want(t, fmt.Sprint(time.Since(start), " after the drain began"), 200, "hello")
+			select {
+			case err := <-drained:
+				if d := time.Since(start); err != nil || d > 15*time.Second {
+					t.Errorf("the drain took %v: %v", d, err)
+				}
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
 	})
 }
 

@@ -51,12 +51,12 @@ func (s *Server) connectTo(client transport.Conn, hub *hub, t Target, id Identit
 	defer st.finish()
 	ahead := &readAhead{Conn: client, first: make(chan struct{})}
 	s.spawn(func() { ahead.read(st.cancel) })
-	host, att, err := s.open(st.ctx, hub, st.id, rawSpec(t))
+	data, err := s.open(st.ctx, hub, st.id, rawSpec(t))
 	if err != nil {
 		return err
 	}
-	st.opened(att)
-	sp := &splice{srv: s, client: ahead, host: host, bytes: true}
+	st.opened(data.att)
+	sp := &splice{srv: s, client: ahead, host: data.conn, bytes: true}
 	sp.run(st)
 	return nil
 }

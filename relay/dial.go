@@ -28,7 +28,7 @@ func (s *Server) Dial(ctx context.Context, hostID string, t Target) (net.Conn, e
 	}
 	octx, cancel := context.WithCancelCause(st.ctx)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	conn, att, err := s.open(octx, hub, st.id, rawSpec(t))
+	data, err := s.open(octx, hub, st.id, rawSpec(t))
 	stop()
 	cancel(nil)
 	if err != nil {
@@ -39,13 +39,13 @@ func (s *Server) Dial(ctx context.Context, hostID string, t Target) (net.Conn, e
 		}
 		return nil, err
 	}
-	st.opened(att)
-	sc := transport.NewStreamConn(conn)
+	st.opened(data.att)
+	sc := transport.NewStreamConn(data.conn)
 	c := &dialedConn{StreamConn: sc, end: func() {
 		st.finish()
 		s.registry.release(hub)
 	}}
-	c.unkeep = s.keepData(conn, conn.Writing)
+	c.unkeep = s.keepData(data.conn, data.conn.Writing)
 	c.unabort = context.AfterFunc(st.ctx, func() {
 		if err := st.aborted(); err != nil {
 			f := Describe(err)

@@ -24,11 +24,12 @@ func (s *Server) serveDialBack(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	s.takeDialBack(w, r)
+	s.takeDialBack(w, r, "")
 }
 
-// takeDialBack takes a dial-back whose ticket is this node's own.
-func (s *Server) takeDialBack(w http.ResponseWriter, r *http.Request) {
+// takeDialBack takes a dial-back whose ticket is this node's own. via is the
+// node through which it passes, or empty.
+func (s *Server) takeDialBack(w http.ResponseWriter, r *http.Request, via string) {
 	q := r.URL.Query()
 	if _, ok := s.tickets.check(q.Get("ticket"), q.Get("hostId")); !ok || !isWebSocket(r) {
 		s.unknownTicket(w)
@@ -50,7 +51,7 @@ func (s *Server) takeDialBack(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.stats.dialBacks.Add(1)
-	if !d.settle(outcome{conn: conn}) {
+	if !d.settle(outcome{conn: conn, via: via}) {
 		conn.Close(transport.CloseUnknown, "nobody waits any more")
 	}
 }

@@ -27,15 +27,15 @@ func (s *Server) exchange(ctx context.Context, st *stream, t Target, out *outbou
 		}
 		s.stats.replays.Add(1)
 	}
-	conn, att, err := s.open(ctx, st.hub, st.id, httpSpec(t, out))
+	data, err := s.open(ctx, st.hub, st.id, httpSpec(t, out))
 	if err != nil {
 		return nil, err
 	}
 	s.started(out)
-	if att.Proto < 3 {
-		return s.exchangeV2(ctx, conn, out)
+	if data.att.Proto < 3 {
+		return s.exchangeV2(ctx, data.conn, out)
 	}
-	return s.exchangeHTTP(ctx, s.newHTTPStream(conn, st.hub, t.Service, att.Generation), out)
+	return s.exchangeHTTP(ctx, s.newHTTPStream(data, st.hub, t.Service), out)
 }
 
 // started is called when the host is there, before the body is read.
@@ -57,7 +57,7 @@ func (s *Server) takeIdle(ctx context.Context, h *hub, t Target) *httpStream {
 		att, err := s.current(ctx, h)
 		gen = att.Generation
 		if err != nil {
-			here, _, _ := h.look()
+			here := h.here()
 			if errors.Is(err, store.ErrNotFound) || s.cfg.StoreOutage != ServeLocal || here == nil || !here.fresh() {
 				return nil
 			}

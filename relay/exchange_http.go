@@ -54,7 +54,7 @@ func (s *Server) exchangeHTTP(ctx context.Context, hs *httpStream, out *outbound
 	hs.headLeft = -1
 	body := &httpBody{hs: hs, body: resp.Body, stop: stop}
 	body.done = func() {
-		if resp.Close || !out.sent() || hs.br.Buffered() > 0 || !hs.hub.pool.put(hs, s.cfg.MaxIdleStreams) {
+		if resp.Close || s.nodes.isDraining(hs.via) || !out.sent() || hs.br.Buffered() > 0 || !hs.hub.pool.put(hs, s.cfg.MaxIdleStreams) {
 			hs.close()
 		}
 	}

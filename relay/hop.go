@@ -104,7 +104,7 @@ func (s *Server) reach(r *http.Request, to store.Node) (net.Conn, *bufio.Reader,
 func (s *Server) sendHop(up net.Conn, br *bufio.Reader, r *http.Request, to store.Node) (*http.Response, error) {
 	up.SetDeadline(time.Now().Add(s.cfg.NodeTimeout))
 	q := r.URL.Query()
-	uri := "/node/hop?" + url.Values{"hostId": {q.Get("hostId")}, "ticket": {q.Get("ticket")}}.Encode()
+	uri := "/node/hop?" + url.Values{"hostId": {q.Get("hostId")}, "ticket": {q.Get("ticket")}, "via": {s.nodeID}}.Encode()
 	req, err := http.NewRequest(http.MethodGet, strings.TrimSuffix(to.URL, "/")+uri, nil)
 	if err != nil {
 		return nil, err

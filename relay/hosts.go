@@ -63,20 +63,20 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, hub *hub, 
 		return err
 	}
 	ctx, done := openContext(st, r)
-	host, att, err := s.open(ctx, hub, st.id, httpSpec(t, out))
+	data, err := s.open(ctx, hub, st.id, httpSpec(t, out))
 	if err != nil {
 		done()
 		st.finish()
 		return err
 	}
-	st.opened(att)
-	if att.Proto < 3 {
+	st.opened(data.att)
+	if data.att.Proto < 3 {
 		done()
-		s.spliceWS(w, r, st, host)
+		s.spliceWS(w, r, st, data.conn)
 		return nil
 	}
 	defer done()
-	return s.upgrade(ctx, w, r, st, s.newHTTPStream(host, hub, t.Service, att.Generation), out)
+	return s.upgrade(ctx, w, r, st, s.newHTTPStream(data, hub, t.Service), out)
 }
 
 // spliceWS joins a client's WebSocket with the data socket of a v2 host. The

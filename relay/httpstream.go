@@ -29,6 +29,7 @@ type httpStream struct {
 	hub     *hub
 	service string
 	gen     uint64
+	via     string        // the node through which it passes, or empty
 	br      *bufio.Reader // of the byteStream, by way of readHead
 
 	// Owned by the exchange, or by the pool while it is idle.
@@ -39,9 +40,9 @@ type httpStream struct {
 	once sync.Once // the first of leave and close counts
 }
 
-func (s *Server) newHTTPStream(conn transport.Conn, h *hub, service string, gen uint64) *httpStream {
-	hs := &httpStream{srv: s, hub: s.registry.acquire(h.hostID), service: service, gen: gen}
-	hs.conn = conn
+func (s *Server) newHTTPStream(data opened, h *hub, service string) *httpStream {
+	hs := &httpStream{srv: s, hub: s.registry.acquire(h.hostID), service: service, gen: data.att.Generation, via: data.via}
+	hs.conn = data.conn
 	hs.br = bufio.NewReader(headReader{hs})
 	if !s.spawn(hs.keep) {
 		s.registry.release(h)

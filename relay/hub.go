@@ -92,6 +92,13 @@ func (h *hub) look() (c *controlConn, goneAt time.Time, changed <-chan struct{})
 	return h.current, h.goneAt, h.changed
 }
 
+// here returns the current socket, or nil.
+func (h *hub) here() *controlConn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.current
+}
+
 // beginDial counts a dial against the limit.
 func (h *hub) beginDial(limit int) error {
 	h.mu.Lock()

@@ -27,7 +27,7 @@ func (s *Server) serveNode(w http.ResponseWriter, r *http.Request, path string) 
 	switch strings.TrimPrefix(path, "/node/") {
 	case "hop":
 		r.Header.Del(nodeHeader)
-		s.takeDialBack(w, r)
+		s.takeDialBack(w, r, r.URL.Query().Get("via"))
 	case "dial":
 		handleNode(w, body, s.onNodeDial)
 	case "outcome":

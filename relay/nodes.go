@@ -19,11 +19,12 @@ type nodeTable struct {
 	srv *Server
 
 	// Guarded by mu.
-	mu      sync.Mutex
-	nodes   map[string]store.Node // by incarnation
-	refused map[string]time.Time  // incarnations that refused a call, and when
-	missing map[string]time.Time  // incarnations that were not in the Store, and when
-	usurped bool                  // another process has this node's ID
+	mu       sync.Mutex
+	nodes    map[string]store.Node // by incarnation
+	draining map[string]bool       // by ID
+	refused  map[string]time.Time  // incarnations that refused a call, and when
+	missing  map[string]time.Time  // incarnations that were not in the Store, and when
+	usurped  bool                  // another process has this node's ID
 }
 
 // run renews the lease and reads the table until the Server closes.
@@ -97,13 +98,36 @@ func (t *nodeTable) read() {
 		return
 	}
 	m := make(map[string]store.Node, len(list))
+	draining := make(map[string]bool)
 	for _, n := range list {
 		m[n.Incarnation] = n
+		if n.Draining && n.Incarnation != t.srv.incarnation {
+			draining[n.ID] = true
+		}
 	}
+	t.store(m, draining)
+	if len(draining) > 0 {
+		// What passes through a node that drains would end with it.
+		for _, h := range t.srv.registry.all() {
+			h.pool.dropVia(t.isDraining)
+			t.srv.registry.release(h)
+		}
+	}
+}
+
+// isDraining reports whether the node with that ID takes nothing new.
+func (t *nodeTable) isDraining(id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.draining[id]
+}
+
+// store puts what was read in place.
+func (t *nodeTable) store(m map[string]store.Node, draining map[string]bool) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.nodes = m
+	t.nodes, t.draining = m, draining
 	for inc, at := range t.refused {
 		if now.Sub(at) >= tableInterval {
 			delete(t.refused, inc)

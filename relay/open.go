@@ -33,6 +33,13 @@ type attempt struct {
 	id  string // the attachment that was dialed
 }
 
+// opened is a data socket, whose it is, and the node through which it passes.
+type opened struct {
+	conn transport.Conn
+	att  store.Attachment
+	via  string // empty: it came here directly
+}
+
 // open is the one way to a host: it finds the current control socket, sends a
 // dial, and waits for the data socket. A tcp data socket has been opened by the
 // agent when open returns.
@@ -41,9 +48,9 @@ type attempt struct {
 // ErrNodeUnreachable, ErrRefused, ErrHostLimit, ErrStoreUnavailable,
 // ErrStreamClosed, an error of choose, or errClientGone when ctx ends; all
 // within DialTimeout.
-func (s *Server) open(ctx context.Context, hub *hub, streamID string, choose chooseSpec) (transport.Conn, store.Attachment, error) {
+func (s *Server) open(ctx context.Context, hub *hub, streamID string, choose chooseSpec) (opened, error) {
 	if err := hub.beginDial(s.cfg.MaxPendingDials); err != nil {
-		return nil, store.Attachment{}, err
+		return opened{}, err
 	}
 	defer hub.endDial()
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.DialTimeout, ErrNoDialBack)
@@ -52,29 +59,29 @@ func (s *Server) open(ctx context.Context, hub *hub, streamID string, choose cho
 	for range maxIssues {
 		to, err := s.locate(ctx, hub, last)
 		if err != nil {
-			return nil, to.att, err
+			return opened{}, err
 		}
 		spec, err := choose(to.att)
 		if err != nil {
-			return nil, to.att, err
+			return opened{}, err
 		}
-		conn, err := s.dialOnce(ctx, to, streamID, spec)
+		o, err := s.dialOnce(ctx, to, streamID, spec)
 		switch {
 		case err == nil:
 			if spec.kind == transport.KindTCP {
-				err = awaitOpened(ctx, conn)
+				err = awaitOpened(ctx, o.conn)
 			}
-			return conn, to.att, err
+			return opened{o.conn, to.att, o.via}, err
 		case errors.Is(err, errReplaced), errors.Is(err, errGone):
 			last = attempt{err, to.att.ID}
 		case errors.Is(err, ErrRefused) && s.hasMoved(ctx, hub, to.att):
 			// An agent that is elsewhere already refuses what comes late.
 			last = attempt{errReplaced, to.att.ID}
 		default:
-			return nil, to.att, err
+			return opened{}, err
 		}
 	}
-	return nil, store.Attachment{}, last.offline()
+	return opened{}, last.offline()
 }
 
 // hasMoved reports whether the host has a newer socket than att.
@@ -95,21 +102,21 @@ func (a attempt) offline() error {
 }
 
 // dialOnce issues one ticket on one control socket and waits for its outcome.
-func (s *Server) dialOnce(ctx context.Context, to route, streamID string, spec dialSpec) (transport.Conn, error) {
+func (s *Server) dialOnce(ctx context.Context, to route, streamID string, spec dialSpec) (outcome, error) {
 	d := s.tickets.issue(to.att, streamID, spec)
 	if err := s.sendDial(ctx, to, d); err != nil {
 		s.tickets.take(d.ticket)
 		if to.here == nil && !errors.Is(err, errGone) && !errors.Is(err, errReplaced) {
 			s.tell(to.node, "/node/cancel", nodeCancel{d.hostID, d.ticket}) // it may have been sent
 		}
-		return nil, err
+		return outcome{}, err
 	}
 	select {
 	case o := <-d.result:
 		if to.here != nil {
 			to.here.forget(d, false)
 		}
-		return o.conn, o.err
+		return o, o.err
 	case <-ctx.Done():
 		err := openEnded(ctx)
 		s.tickets.take(d.ticket)
@@ -123,7 +130,7 @@ func (s *Server) dialOnce(ctx context.Context, to route, streamID string, spec d
 		} else {
 			s.tell(to.node, "/node/cancel", nodeCancel{d.hostID, d.ticket})
 		}
-		return nil, err
+		return outcome{}, err
 	}
 }
 

@@ -58,6 +58,24 @@ func (p *pool) isOld(gen uint64) bool {
 	return gen < p.floor
 }
 
+// dropVia closes the idle streams that pass through one of these nodes.
+func (p *pool) dropVia(drains func(nodeID string) bool) {
+	p.mu.Lock()
+	var gone []*httpStream
+	p.idle = slices.DeleteFunc(p.idle, func(hs *httpStream) bool {
+		if !drains(hs.via) {
+			return false
+		}
+		hs.timer.Stop()
+		gone = append(gone, hs)
+		return true
+	})
+	p.mu.Unlock()
+	for _, hs := range gone {
+		hs.close()
+	}
+}
+
 // empty reports whether there is nothing to take.
 func (p *pool) empty() bool {
 	p.mu.Lock()

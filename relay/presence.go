@@ -66,9 +66,7 @@ func (s *Server) local(hostID string) *controlConn {
 		return nil
 	}
 	defer s.registry.release(hub)
-	hub.mu.Lock()
-	defer hub.mu.Unlock()
-	return hub.current
+	return hub.here()
 }
 
 func (c *controlConn) pingedAt() time.Time {

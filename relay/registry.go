@@ -45,34 +45,34 @@ func (g *registry) peek(hostID string) *hub {
 
 // controls returns the current control sockets of all hosts here.
 func (g *registry) controls() []*controlConn {
-	g.mu.Lock()
-	hubs := make([]*hub, 0, len(g.hubs))
-	for _, h := range g.hubs {
-		hubs = append(hubs, h)
-	}
-	g.mu.Unlock()
 	var cs []*controlConn
-	for _, h := range hubs {
-		h.mu.Lock()
-		if h.current != nil {
-			cs = append(cs, h.current)
+	for _, h := range g.all() {
+		if c := h.here(); c != nil {
+			cs = append(cs, c)
 		}
-		h.mu.Unlock()
+		g.release(h)
 	}
 	return cs
 }
 
 // streams returns all streams and exchanges of this node.
 func (g *registry) streams() []*stream {
+	var sts []*stream
+	for _, h := range g.all() {
+		sts = append(sts, h.liveStreams()...)
+		g.release(h)
+	}
+	return sts
+}
+
+// all returns the hubs, each held until release.
+func (g *registry) all() []*hub {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	hubs := make([]*hub, 0, len(g.hubs))
 	for _, h := range g.hubs {
+		h.users++
 		hubs = append(hubs, h)
 	}
-	g.mu.Unlock()
-	var all []*stream
-	for _, h := range hubs {
-		all = append(all, h.liveStreams()...)
-	}
-	return all
+	return hubs
 }

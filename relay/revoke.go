@@ -30,7 +30,7 @@ func (s *Server) Revoke(ctx context.Context, hostID, reason string) error {
 func (s *Server) revokeHere(hostID, reason string) {
 	if hub := s.registry.peek(hostID); hub != nil {
 		defer s.registry.release(hub)
-		if c, _, _ := hub.look(); c != nil {
+		if c := hub.here(); c != nil {
 			c.retire(store.ReasonRevoked, transport.CloseForbidden, transport.CutReason("revoked: "+reason))
 		}
 		hub.pool.clear()

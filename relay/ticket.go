@@ -25,7 +25,8 @@ type dialSpec struct {
 // outcome is how a dial ended: a data socket, or why there is none.
 type outcome struct {
 	conn transport.Conn
-	err  error // errReplaced and errGone: issue anew
+	via  string // the node through which conn passes, or empty
+	err  error  // errReplaced and errGone: issue anew
 }
 
 // dial is one issue of a ticket: one stream:dial on one control socket.
