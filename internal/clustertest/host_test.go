@@ -88,7 +88,7 @@ func (h *host) counts() (online, offline int) {
 	return h.online, h.offline
 }
 
-// awaitAt waits until each host is online, at whatever node.
+// awaitOnline waits until each host is online, at whatever node.
 func awaitOnline(t *testing.T, hosts ...*host) {
 	t.Helper()
 	for _, h := range hosts {

@@ -34,7 +34,7 @@ type load struct {
 }
 
 // pause is between two calls of one client.
-const pause = 20 * time.Millisecond
+const pause = 50 * time.Millisecond
 
 // startLoad starts clients of hosts through a relay: one that sends GETs, one
 // that sends POSTs, one that keeps a WebSocket and one that opens them anew.

@@ -11,12 +11,10 @@
 package clustertest
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -45,13 +43,6 @@ func runTests(m *testing.M) int {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "DIALBACK_") && name != "DIALBACK_CI" {
 			os.Unsetenv(name)
 		}
-	}
-	// Most of their time the tests wait, so that twice as many may run at once
-	// as the machine has processors.
-	flag.Parse()
-	if err := flag.Set("test.parallel", fmt.Sprint(2*runtime.GOMAXPROCS(0))); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
 	}
 	code := m.Run()
 	if err := goleak.Find(); err != nil && code == 0 {

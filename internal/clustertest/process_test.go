@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -114,18 +115,12 @@ func (o *output) String() string {
 	return o.all.String()
 }
 
-// tail is what was printed last.
-func (o *output) tail() string {
-	const most = 8 << 10
-	s := o.String()
-	if len(s) > most {
-		_, s, _ = strings.Cut(s[len(s)-most:], "\n")
-		s = "…\n" + s
-	}
-	return s
+// events are the lines that were printed last, without those about single calls.
+func (o *output) events() string {
+	const most = 100
+	lines := slices.DeleteFunc(strings.Split(o.String(), "\n"), func(l string) bool { return strings.Contains(l, " msg=failed ") })
+	return strings.Join(lines[max(0, len(lines)-most):], "\n")
 }
-
-func (o *output) has(s string) bool { return strings.Contains(o.String(), s) }
 
 // within waits until ok says so, for limit at most, and returns how long it took.
 // When it takes longer the test fails, and what says what was waited for.

@@ -20,74 +20,84 @@ func TestRollingRestart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, 3)
-			b := startBalancer(t, w.net, hinted)
-			ssh := startSSHServer(t)
-			var hosts []*host
-			for i := range 6 {
-				hosts = append(hosts, startHost(t, b.address(), fmt.Sprint("h", i), map[string]agent.Handler{"ssh": agent.ForwardTCP(ssh.addr)}))
-			}
-			awaitOnline(t, hosts...)
-
-			behind := startLoad(t, "behind the balancer", b.address(), hosts)
-			for i, n := range w.nodes {
-				restart(t, w, b, n, hosts, ssh, w.nodes[(i+1)%3])
-			}
-			behind.stop()
-
-			for _, h := range hosts {
-				// Once for the start; no host moves without a reason.
-				if online, _ := h.counts(); online > 1+len(w.nodes) {
-					t.Errorf("%s was online %d times in the restarts of %d nodes", h.id, online, len(w.nodes))
-				}
-			}
-			for _, n := range w.nodes {
-				for _, h := range hosts {
-					get(n.url, h.id, "/").want(t, "afterwards", 200, h.id+" /")
-				}
-			}
+			rollingRestart(t, w, startBalancer(t, w.net, hinted), startSSHServer(t))
 		})
 	}
 }
 
-// restart restarts one node, with load at the others and a transfer through
-// one of them.
+// rollingRestart restarts the nodes of a world under load. Without ssh nothing
+// is kept during a restart: without the ticket's hint, what two nodes keep may
+// pass through the third.
+func rollingRestart(t *testing.T, w *world, b balancer, ssh *sshServer) {
+	t.Helper()
+	more := make(map[string]agent.Handler)
+	if ssh != nil {
+		more["ssh"] = agent.ForwardTCP(ssh.addr)
+	}
+	var hosts []*host
+	for i := range 6 {
+		hosts = append(hosts, startHost(t, b.address(), fmt.Sprint("h", i), more))
+	}
+	awaitOnline(t, hosts...)
+
+	behind := startLoad(t, "behind the balancer", b.address(), hosts)
+	for i, n := range w.nodes {
+		restart(t, w, b, n, hosts, ssh, w.nodes[(i+1)%3])
+	}
+	behind.stop()
+
+	for _, h := range hosts {
+		// Once for the start; no host moves without a reason.
+		if online, _ := h.counts(); online > 1+len(w.nodes) {
+			t.Errorf("%s was online %d times in the restarts of %d nodes", h.id, online, len(w.nodes))
+		}
+	}
+	for _, n := range w.nodes {
+		for _, h := range hosts {
+			get(n.url, h.id, "/").want(t, "afterwards", 200, h.id+" /")
+		}
+	}
+}
+
+// restart restarts one node, with load at the others and, if ssh is given, kept
+// WebSockets at them and a transfer through one of them.
 func restart(t *testing.T, w *world, b balancer, n *node, hosts []*host, ssh *sshServer, other *node) {
 	t.Helper()
 	during := fmt.Sprintf(" during the restart of %s", n.id)
 	var staying []*load
 	for _, s := range w.nodes {
-		if s != n {
-			l := startLoad(t, "at "+s.id+during, s.url, hosts)
-			l.keep()
-			staying = append(staying, l)
+		if s == n {
+			continue
 		}
+		l := startLoad(t, "at "+s.id+during, s.url, hosts)
+		if ssh != nil {
+			l.keep()
+		}
+		staying = append(staying, l)
 	}
-	// A host whose control socket goes: that of a stream is not needed for it.
-	host := hosts[0]
-	if there := on(n.id, hosts); len(there) > 0 {
-		host = there[0]
+	var x *transfer
+	if ssh != nil {
+		// A host whose control socket goes: that of a stream is not needed for it.
+		host := hosts[0]
+		if there := on(n.id, hosts); len(there) > 0 {
+			host = there[0]
+		}
+		x = ssh.startTransfer("ssh"+during, other.url, host.id)
 	}
-	x := ssh.startTransfer("ssh"+during, other.url, host.id)
 
 	begun := time.Now()
 	b.takeOut(n.id)
 	n.p.terminate()
 	t.Logf("%s has drained within %v", n.id, time.Since(begun).Round(time.Millisecond))
-	if there := on(n.id, hosts); len(there) > 0 {
-		awaitMoved(t, n.id, hosts)
-	}
+	within(t, patience, "all hosts have left "+n.id, func() bool { return len(on(n.id, hosts)) == 0 })
 	n.start()
 	n.awaitUp()
 	b.putIn(n.id)
 
-	x.end()
+	if x != nil {
+		x.end()
+	}
 	for _, l := range staying {
 		l.stop()
 	}
-}
-
-// awaitMoved waits until no host is at a node.
-func awaitMoved(t *testing.T, id string, hosts []*host) {
-	t.Helper()
-	within(t, patience, "all hosts have left "+id, func() bool { return len(on(id, hosts)) == 0 })
 }

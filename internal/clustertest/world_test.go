@@ -90,7 +90,7 @@ func (n *node) start() {
 	p := n.p
 	n.w.t.Cleanup(func() {
 		if n.w.t.Failed() {
-			n.w.t.Logf("log of %s:\n%s", n.id, p.out.tail())
+			n.w.t.Logf("log of %s:\n%s", n.id, p.out.events())
 		}
 	})
 }
@@ -143,17 +143,6 @@ func (n *node) stop() {
 func (n *node) resume() {
 	n.w.t.Helper()
 	n.p.signal(syscall.SIGCONT)
-}
-
-// byID returns the node with that ID.
-func (w *world) byID(id string) *node {
-	for _, n := range w.nodes {
-		if n.id == id {
-			return n
-		}
-	}
-	w.t.Fatalf("no node %q", id)
-	return nil
 }
 
 // onceClient makes a connection for each request and waits for a while.
