@@ -48,7 +48,10 @@ func (t *nodeTable) run() {
 
 // beat registers the node or renews its lease. A lease that had to be made anew
 // means that the Store may have lost more.
-func (t *nodeTable) beat() error {
+func (t *nodeTable) beat() { t.srv.outage.observe(t.keep()) }
+
+// keep is one call of the Store; the error is a failure of it.
+func (t *nodeTable) keep() error {
 	s := t.srv
 	ctx, cancel := s.storeContext()
 	created, err := s.cfg.Store.KeepNode(ctx, store.Node{
@@ -62,9 +65,7 @@ func (t *nodeTable) beat() error {
 		t.mu.Unlock()
 		s.spawn(s.superseded)
 		return nil
-	case err != nil:
-		s.outage.observe(err)
-	case created:
+	case err == nil && created:
 		s.assertAll()
 	}
 	return err

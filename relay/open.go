@@ -14,6 +14,9 @@ import (
 var (
 	errReplaced = errors.New("relay: the dial's socket was replaced")
 	errGone     = errors.New("relay: the dial's socket went away")
+	// errNotMine: the node that the Store named does not have the socket: not
+	// yet, or not any more.
+	errNotMine = errors.New("relay: the host's node does not have its socket")
 )
 
 // chooseSpec says what to ask of the host that was found; it is called again
@@ -56,7 +59,8 @@ func (s *Server) open(ctx context.Context, hub *hub, streamID string, choose cho
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.DialTimeout, ErrNoDialBack)
 	defer cancel()
 	var last attempt
-	for range maxIssues {
+	var missed time.Time // when a node first did not have the socket
+	for issues := 0; issues < maxIssues; {
 		to, err := s.locate(ctx, hub, last)
 		if err != nil {
 			return opened{}, err
@@ -72,6 +76,18 @@ func (s *Server) open(ctx context.Context, hub *hub, streamID string, choose cho
 				err = awaitOpened(ctx, o.conn)
 			}
 			return opened{o.conn, to.att, o.via}, err
+		case errors.Is(err, errNotMine):
+			if missed.IsZero() {
+				missed = time.Now()
+			}
+			if time.Since(missed) >= s.cfg.ReconnectGrace {
+				return opened{}, ErrHostGone
+			}
+			if wait(ctx, pollInterval) != nil {
+				return opened{}, openEnded(ctx)
+			}
+			last = attempt{err: errGone} // the same socket may be dialed again
+			continue
 		case errors.Is(err, errReplaced), errors.Is(err, errGone):
 			last = attempt{err, to.att.ID}
 		case errors.Is(err, ErrRefused) && s.hasMoved(ctx, hub, to.att):
@@ -80,6 +96,7 @@ func (s *Server) open(ctx context.Context, hub *hub, streamID string, choose cho
 		default:
 			return opened{}, err
 		}
+		issues++
 	}
 	return opened{}, last.offline()
 }
@@ -106,7 +123,11 @@ func (s *Server) dialOnce(ctx context.Context, to route, streamID string, spec d
 	d := s.tickets.issue(to.att, streamID, spec)
 	if err := s.sendDial(ctx, to, d); err != nil {
 		s.tickets.take(d.ticket)
-		if to.here == nil && !errors.Is(err, errGone) && !errors.Is(err, errReplaced) {
+		if !d.settle(outcome{err: err}) { // it was decided while the call was under way
+			o := <-d.result
+			return o, o.err
+		}
+		if to.here == nil && !errors.Is(err, errGone) && !errors.Is(err, errReplaced) && !errors.Is(err, errNotMine) {
 			s.tell(to.node, "/node/cancel", nodeCancel{d.hostID, d.ticket}) // it may have been sent
 		}
 		return outcome{}, err
@@ -163,7 +184,7 @@ func (s *Server) sendDial(ctx context.Context, to route, d *dial) error {
 	case retiredResult:
 		return errReplaced
 	}
-	return errGone
+	return errNotMine
 }
 
 // openEnded is the typed error for the end of an open's context.
@@ -237,7 +258,7 @@ func (s *Server) locate(ctx context.Context, hub *hub, last attempt) (route, err
 			if goneAt.IsZero() {
 				goneAt = time.Now()
 			}
-		case err == nil && att.ID == last.id && errors.Is(last.err, errGone):
+		case err == nil && last.id != "" && att.ID == last.id && errors.Is(last.err, errGone):
 			// Its node has said that it is not there, or is not there itself.
 		case err == nil:
 			if n, ok := s.nodes.byIncarnation(att.Incarnation); ok && s.callable(n) {

@@ -10,26 +10,74 @@ import (
 	"github.com/dialback/dialback/transport"
 )
 
-// outage knows whether the Store is out. After a failed operation one prober
-// asks each second, and nobody else waits for it.
+// outage knows whether the Store is out. Once that is sure one prober asks each
+// second, and nobody else waits for it.
 type outage struct {
 	srv *Server
 
 	// Guarded by mu.
-	mu    sync.Mutex
-	isOut bool
-	owed  []store.Ref // sockets that ended meanwhile; at most maxOwed, the rest expire
+	mu     sync.Mutex
+	isOut  bool
+	asking bool        // confirm is on
+	owed   []store.Ref // sockets that ended meanwhile; at most maxOwed, the rest expire
 }
 
 const maxOwed = 10_000
 
-// observe takes the error of a call of the Store. The sentinels of the contract
-// are answers, not failures; nor is the end of a caller's own context.
+// failed reports whether err is a failure of the Store. The sentinels of the
+// contract are answers; nor does the end of a caller's own context say anything.
+func failed(err error) bool {
+	return err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrRetired) &&
+		!errors.Is(err, store.ErrInvalid) && !errors.Is(err, context.Canceled)
+}
+
+// observe takes the error of a call of the Store. One failure is no outage: a
+// process that was stopped, or a machine that was busy, finds its calls timed
+// out although the Store is there. It is asked afresh.
 func (o *outage) observe(err error) {
-	if err == nil || errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrRetired) ||
-		errors.Is(err, store.ErrInvalid) || errors.Is(err, context.Canceled) {
+	if !failed(err) {
 		return
 	}
+	o.mu.Lock()
+	ask := !o.isOut && !o.asking
+	o.asking = o.asking || ask
+	o.mu.Unlock()
+	if ask && !o.srv.spawn(o.confirm) {
+		o.mu.Lock()
+		o.asking = false
+		o.mu.Unlock()
+	}
+}
+
+// confirm asks once more whether the Store is out.
+func (o *outage) confirm() {
+	err := o.srv.nodes.keep()
+	o.mu.Lock()
+	o.asking = false
+	o.mu.Unlock()
+	if failed(err) {
+		o.declare(err)
+	}
+}
+
+// try calls the Store, and once more if that failed; both within StoreTimeout.
+// A second failure is an outage, and what the caller may do in one is safe.
+func (o *outage) try(f func(ctx context.Context) error) error {
+	var err error
+	for range 2 {
+		ctx, cancel := context.WithTimeout(context.Background(), o.srv.cfg.StoreTimeout/2)
+		err = f(ctx)
+		cancel()
+		if !failed(err) || o.out() {
+			return err
+		}
+	}
+	o.declare(err)
+	return err
+}
+
+// declare begins an outage.
+func (o *outage) declare(err error) {
 	o.mu.Lock()
 	was := o.isOut
 	o.isOut = true
@@ -70,7 +118,7 @@ func (o *outage) probe() {
 		if wait(o.srv.ctx, time.Second) != nil {
 			return
 		}
-		if o.srv.nodes.beat() == nil {
+		if !failed(o.srv.nodes.keep()) {
 			break
 		}
 		if n%askOthers == 0 && !evicted && o.srv.cutOff() {

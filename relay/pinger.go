@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"time"
@@ -60,10 +61,11 @@ func (p *pinger) confirm(conns []*controlConn, batch map[*controlConn]*[2]uint8)
 	for i, c := range conns {
 		as[i] = c.att
 	}
-	ctx, cancel := s.storeContext()
-	current, err := s.cfg.Store.Ping(ctx, as, s.cfg.RowTTL)
-	cancel()
-	s.outage.observe(err)
+	var current []bool
+	err := s.outage.try(func(ctx context.Context) (err error) {
+		current, err = s.cfg.Store.Ping(ctx, as, s.cfg.RowTTL)
+		return err
+	})
 	for i, c := range conns {
 		if i%pongBurst == pongBurst-1 {
 			runtime.Gosched() // sendLoops end here, and the next ones take over their stacks

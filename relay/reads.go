@@ -66,10 +66,11 @@ func (s *Server) readLoop(h *hub) {
 			return
 		}
 		began := time.Now()
-		ctx, cancel := s.storeContext()
-		c.att, c.err = s.cfg.Store.Current(ctx, h.hostID)
-		cancel()
-		s.outage.observe(c.err)
+		c.err = s.outage.try(func(ctx context.Context) (err error) {
+			began = time.Now()
+			c.att, err = s.cfg.Store.Current(ctx, h.hostID)
+			return err
+		})
 		if c.err == nil || errors.Is(c.err, store.ErrNotFound) {
 			h.pool.named(c.att.Generation, began)
 		}
