@@ -250,6 +250,27 @@ func TestCluster_NodeStopped(t *testing.T) {
 	})
 }
 
+// The Store names a socket a moment before its node has put it in place: the
+// node is asked again.
+func TestCluster_HostThatIsAttaching(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		shared := memory.New()
+		var faulty []*storetest.Faulty
+		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(cfg *relay.Config) {
+			f := storetest.NewFaulty(shared)
+			faulty = append(faulty, f)
+			cfg.Store = f
+		}})
+		time.Sleep(3 * time.Second) // the nodes know each other
+		faulty[0].Set("Claim", storetest.Fault{Delay: 400 * time.Millisecond, After: true, Times: 1})
+		go c.Nodes[0].Connect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("served")})
+		time.Sleep(50 * time.Millisecond)
+		r := get(c.Nodes[1], "/hosts/h/x")
+		r.want(t, "a host that is attaching to another node", 200, "served")
+		r.wantWithin(t, "a host that is attaching to another node", 600*time.Millisecond)
+	})
+}
+
 // A node drains through which kept streams of others pass: no call fails, and
 // the drain does not wait for streams that are used again and again.
 func TestCluster_DrainOfANodeThatStreamsPass(t *testing.T) {

@@ -370,6 +370,30 @@ func TestOutage_EmptyStoreIsFilledAgain(t *testing.T) {
 	})
 }
 
+// One failed call is no outage: it is made once more, and nothing that only an
+// outage allows happens meanwhile.
+func TestOutage_OneFailureIsNone(t *testing.T) {
+	for _, method := range []string{"Current", "Ping", "Nodes", "KeepNode"} {
+		for name, fault := range map[string]storetest.Fault{"hangs": {Hang: true, Times: 1}, "fails": {Err: errors.New("reset"), Times: 1}} {
+			bubble(t, func(t *testing.T) {
+				st := storetest.NewFaulty(memory.New())
+				s := server(t, func(c *relay.Config) { c.Store, c.StoreOutage = st, relay.FailClosed })
+				h := s.MustConnect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("served")})
+				st.Set(method, fault)
+				h.Send(transport.Ping{})
+				for range 20 {
+					get(s, "/hosts/h/x").want(t, method+" "+name+" once", 200, "served")
+					get(s, "/health").want(t, method+" "+name+" once", 200, `{"ok":true,"proto":2}`)
+					time.Sleep(500 * time.Millisecond)
+				}
+				if n := relaytest.Count[transport.Pong](h); n != 1 {
+					t.Errorf("%s %s once: %d pongs, want 1", method, name, n)
+				}
+			})
+		}
+	}
+}
+
 // A claim whose answer never comes may have happened: it is taken back.
 func TestOutage_UnknownClaimIsTakenBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
