@@ -199,23 +199,53 @@ func TestPool_FrozenPeerCostsItsProof(t *testing.T) {
 	}
 }
 
-// A request that cannot be sent twice fails when its stream dies with it.
-func TestPool_PostIsNotReplayed(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := server(t, nil)
-		var posts atomic.Int32
-		s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == "POST" {
-				posts.Add(1)
-				panic(http.ErrAbortHandler)
-			}
-		}), nil)
-		get(s, "/hosts/h/x").want(t, "the first", 200, "")
-		do(s, "POST", "/hosts/h/x", "body").want(t, "a POST whose stream dies", 502, "stream_closed")
-		if posts.Load() != 1 {
-			t.Errorf("the service saw the POST %d times", posts.Load())
-		}
-	})
+// A request is sent again only if its method or its key makes that safe, and
+// if it has no body, which has been read.
+func TestPool_WhatIsSentTwice(t *testing.T) {
+	tests := []struct {
+		method, body, key string
+		twice             bool
+	}{
+		{"POST", "body", "", false},
+		{"POST", "", "", false},
+		{"PUT", "", "", false},
+		{"DELETE", "", "", false},
+		{"GET", "body", "", false},
+		{"POST", "body", "key", false},
+		{"POST", "", "key", true},
+		{"GET", "", "", true},
+		{"HEAD", "", "", true},
+		{"OPTIONS", "", "", true},
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprint(tt.method, " ", tt.body, " ", tt.key), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := server(t, nil)
+				var seen atomic.Int32
+				s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) {
+					if seen.Add(1) == 2 {
+						panic(http.ErrAbortHandler)
+					}
+				}), nil)
+				get(s, "/hosts/h/x").want(t, "the first", 200, "")
+				req, _ := http.NewRequest(tt.method, s.URL+"/hosts/h/x", strings.NewReader(tt.body))
+				if tt.key != "" {
+					req.Header.Set("Idempotency-Key", tt.key)
+				}
+				resp, body, err := s.DoRequest(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				status, times := 502, int32(2)
+				if tt.twice {
+					status, times = 200, 3
+				}
+				if resp.StatusCode != status || seen.Load() != times {
+					t.Errorf("%d %q, and the service saw %d requests in all; want %d and %d", resp.StatusCode, body, seen.Load(), status, times)
+				}
+			})
+		})
+	}
 }
 
 // A GET whose idle stream dies before a byte of the answer is sent again.
