@@ -56,8 +56,8 @@ func (s *Server) connectTo(client transport.Conn, hub *hub, t Target, id Identit
 		return err
 	}
 	st.opened(data.att)
-	sp := &splice{srv: s, client: ahead, host: data.conn, bytes: true}
-	sp.run(st)
+	sp := &splice{srv: s, st: st, client: ahead, host: data.conn, bytes: true}
+	sp.run()
 	return nil
 }
 

@@ -92,7 +92,7 @@ func (s *Server) spliceWS(w http.ResponseWriter, r *http.Request, st *stream, ho
 	run := func() {
 		defer s.registry.release(st.hub)
 		defer st.finish()
-		(&splice{srv: s, client: client, host: host}).run(st)
+		(&splice{srv: s, st: st, client: client, host: host}).run()
 	}
 	if !s.spawn(run) {
 		client.CloseNow()

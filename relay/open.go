@@ -90,8 +90,9 @@ func (s *Server) open(ctx context.Context, hub *hub, streamID string, choose cho
 			continue
 		case errors.Is(err, errReplaced), errors.Is(err, errGone):
 			last = attempt{err, to.att.ID}
-		case errors.Is(err, ErrRefused) && s.hasMoved(ctx, hub, to.att):
-			// An agent that is elsewhere already refuses what comes late.
+		case (errors.Is(err, ErrRefused) || errors.Is(err, ErrNodeUnreachable)) && s.hasMoved(ctx, hub, to.att):
+			// An agent that is elsewhere already refuses what comes late, and
+			// its former node may be unable to say so.
 			last = attempt{errReplaced, to.att.ID}
 		default:
 			return opened{}, err

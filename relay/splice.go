@@ -19,21 +19,16 @@ var spliceBufs = sync.Pool{New: func() any { b := make([]byte, spliceChunk); ret
 // sockets have ended. Each side's close code and reason reach the other.
 type splice struct {
 	srv    *Server
+	st     *stream
 	client transport.Conn
 	host   transport.Conn
 	// bytes: binary messages are bytes, and the only text is stream:eof.
 	bytes bool
 }
 
-// run copies until the splice is over, or ends it when st is aborted.
-func (sp *splice) run(st *stream) {
-	stop := context.AfterFunc(st.ctx, func() {
-		if err := st.aborted(); err != nil {
-			f := Describe(err)
-			sp.client.Close(f.Close, f.Message)
-			sp.host.Close(f.Close, f.Message)
-		}
-	})
+// run copies until the splice is over, or ends it when the stream is aborted.
+func (sp *splice) run() {
+	stop := context.AfterFunc(sp.st.ctx, func() { sp.abort() })
 	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(sp.copyToHost)
@@ -43,8 +38,24 @@ func (sp *splice) run(st *stream) {
 	wg.Wait()
 }
 
+// abort closes both sides with the reason of the stream's abort, if there is
+// one.
+func (sp *splice) abort() bool {
+	err := sp.st.aborted()
+	if err == nil {
+		return false
+	}
+	f := Describe(err)
+	sp.client.Close(f.Close, f.Message)
+	sp.host.Close(f.Close, f.Message)
+	return true
+}
+
 func (sp *splice) copyToHost() {
 	err := copyMessages(sp.host, sp.client, sp.bytes)
+	if sp.abort() {
+		return
+	}
 	if errors.Is(err, errNotBytes) {
 		sp.client.Close(transport.CloseUnsupported, errNotBytes.Error())
 		sp.host.Close(transport.CloseInternal, "the client broke the protocol")
@@ -56,6 +67,9 @@ func (sp *splice) copyToHost() {
 
 func (sp *splice) copyToClient() {
 	err := copyMessages(sp.client, sp.host, sp.bytes)
+	if sp.abort() {
+		return
+	}
 	if errors.Is(err, errNotBytes) {
 		sp.host.Close(transport.CloseUnsupported, errNotBytes.Error())
 		sp.client.Close(transport.CloseDataAbnormal, "the host broke the protocol")

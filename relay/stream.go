@@ -63,6 +63,15 @@ func (st *stream) aborted() error {
 	return nil
 }
 
+// why is the reason of the stream's abort, or else otherwise: an abort closes
+// sockets, and their ends must not be taken for the cause.
+func (st *stream) why(otherwise error) error {
+	if err := st.aborted(); err != nil {
+		return err
+	}
+	return otherwise
+}
+
 // opened records the stream's two sockets.
 func (st *stream) opened(host store.Attachment) {
 	now := time.Now()

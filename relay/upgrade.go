@@ -55,7 +55,7 @@ func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}
 	client.SetDeadline(time.Time{})
 	early, _ := brw.Reader.Peek(brw.Reader.Buffered())
-	u := &upgraded{client: client, early: early, host: body}
+	u := &upgraded{st: st, client: client, early: early, host: body}
 	u.out = &stallWriter{client, s.cfg.StallTimeout}
 	if out.webSocket {
 		u.ws = transport.NewPassthrough(u.out)
@@ -65,7 +65,7 @@ func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Req
 	run := func() {
 		defer s.registry.release(st.hub)
 		defer st.finish()
-		u.run(st)
+		u.run()
 	}
 	if brw.Writer.Flush() != nil || !s.spawn(run) {
 		client.Close()
@@ -78,6 +78,7 @@ func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Req
 
 // upgraded is a client's connection after a 101, joined with its host's.
 type upgraded struct {
+	st     *stream
 	client duplexConn
 	out    io.Writer              // to client
 	ws     *transport.Passthrough // out, if this is a WebSocket; else nil
@@ -91,10 +92,10 @@ type duplexConn interface {
 	SetWriteDeadline(time.Time) error
 }
 
-// run copies until both directions have ended, or st is aborted.
-func (u *upgraded) run(st *stream) {
-	stop := context.AfterFunc(st.ctx, func() {
-		if err := st.aborted(); err != nil {
+// run copies until both directions have ended, or the stream is aborted.
+func (u *upgraded) run() {
+	stop := context.AfterFunc(u.st.ctx, func() {
+		if err := u.st.aborted(); err != nil {
 			u.end(err)
 			u.host.Close()
 		}
@@ -139,7 +140,7 @@ func (u *upgraded) copyToClient() {
 		cw.CloseWrite()
 		return
 	}
-	u.end(ErrStreamClosed)
+	u.end(u.st.why(ErrStreamClosed))
 }
 
 // stallWriter bounds each write.
