@@ -25,9 +25,7 @@ func (c *controlConn) attach() {
 		c.close(transport.CloseReplaced, "a newer connection took over")
 		return
 	case err != nil:
-		if err := c.srv.disown(c.att.Ref()); err != nil {
-			c.srv.outage.owe(c.att.Ref())
-		}
+		c.detach()
 		c.close(transport.CloseOffline, "store unavailable")
 		return
 	}

@@ -47,9 +47,6 @@ func (s *Server) advance(p phase) bool {
 	if s.phase >= p {
 		return false
 	}
-	if s.phase == phaseAccepting {
-		close(s.shutdown)
-	}
 	s.phase = p
 	return true
 }
@@ -147,23 +144,18 @@ func (s *Server) Close() error {
 	for _, st := range s.registry.streams() {
 		st.abort(ErrDraining)
 	}
-	done := make(chan struct{})
-	controls := s.registry.controls()
-	go func() { // all at once: a Store that hangs costs one timeout, not one for each host
-		defer close(done)
-		sem := make(chan struct{}, 64)
-		for _, c := range controls {
-			sem <- struct{}{}
-			go func() {
-				defer func() { <-sem }()
-				c.retire(store.ReasonGone, transport.CloseRestart, "node is restarting")
-			}()
-		}
-		for range cap(sem) {
-			sem <- struct{}{}
-		}
-	}()
-	<-done
+	// Many at once: a Store that hangs must not cost a timeout for each host.
+	sem := make(chan struct{}, 64)
+	for _, c := range s.registry.controls() {
+		sem <- struct{}{}
+		go func() {
+			defer func() { <-sem }()
+			c.retire(store.ReasonGone, transport.CloseRestart, "node is restarting")
+		}()
+	}
+	for range cap(sem) {
+		sem <- struct{}{}
+	}
 	s.cancel(ErrClosed)
 	s.conns.closeAll()
 	s.wg.Wait()

@@ -35,7 +35,7 @@ func (s *Server) exchange(ctx context.Context, st *stream, t Target, out *outbou
 	if data.att.Proto < 3 {
 		return s.exchangeV2(ctx, data.conn, out)
 	}
-	return s.exchangeHTTP(ctx, s.newHTTPStream(data, st.hub, t.Service), out)
+	return s.exchangeHTTP(ctx, s.newHTTPStream(data, st.hub, t.Service), out, provenFor)
 }
 
 // started is called when the host is there, before the body is read.
@@ -70,21 +70,17 @@ func (s *Server) takeIdle(ctx context.Context, h *hub, t Target) *httpStream {
 // exchangeIdle uses a stream that was idle. again says that the request has
 // failed and may be sent once more.
 func (s *Server) exchangeIdle(ctx context.Context, hs *httpStream, out *outbound) (resp *http.Response, again bool, err error) {
-	rested := time.Since(hs.idleSince) >= provenFor
-	if rested && !out.repeatable() {
-		// Not a byte before the proof: a dead stream has not seen the request.
-		if hs.ahead == nil && !hs.watch() || !hs.prove(ctx) {
+	proveAfter := provenFor
+	if time.Since(hs.idleSince) >= provenFor {
+		if out.repeatable() {
+			proveAfter = 0 // the proof goes along with the request
+		} else if hs.ahead == nil && !hs.watch() || !hs.prove(ctx) {
+			// Not a byte before the proof: a dead stream has not seen the request.
 			hs.cut()
 			return nil, true, ErrStreamClosed
 		}
 	}
-	if rested && out.repeatable() {
-		// The proof goes along with the request, and ends with its answer.
-		pctx, answered := context.WithCancel(ctx)
-		defer answered()
-		s.spawn(func() { hs.watchOver(pctx, out) })
-	}
-	resp, err = s.exchangeHTTP(ctx, hs, out)
+	resp, err = s.exchangeHTTP(ctx, hs, out, proveAfter)
 	return resp, err != nil && out.repeatable() && !hs.got.Load(), err
 }
 

@@ -8,15 +8,19 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"time"
 )
 
 // exchangeHTTP speaks HTTP/1.1 (RFC 9112) on a data socket of an agent: one
 // request, one response. It is not net/http's Transport because the socket's
 // life, its proof and its end are the relay's business.
-func (s *Server) exchangeHTTP(ctx context.Context, hs *httpStream, out *outbound) (*http.Response, error) {
+//
+// While there is no answer the stream must prove that it lives, from proveAfter
+// on.
+func (s *Server) exchangeHTTP(ctx context.Context, hs *httpStream, out *outbound, proveAfter time.Duration) (*http.Response, error) {
 	hs.beginExchange()
 	stop := context.AfterFunc(ctx, hs.leave)
-	defer hs.guard(ctx, out)()
+	defer hs.guard(ctx, out, proveAfter)()
 	timer := &headerTimer{limit: s.cfg.ResponseHeaderTimeout, cut: hs.leave}
 	fail := func(err error) (*http.Response, error) {
 		timer.stop()

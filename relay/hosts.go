@@ -123,11 +123,8 @@ func (s *Server) serveExchange(w http.ResponseWriter, r *http.Request, hub *hub,
 	out.inform = func(status int, h http.Header) { informClient(w, status, h) }
 	resp, err := s.exchange(st.ctx, st, t, out)
 	if err != nil {
-		if aborted := st.aborted(); aborted != nil {
-			err = aborted
-		}
 		out.stopUpload(w)
-		return err
+		return st.why(err)
 	}
 	s.answer(w, rc, r, st, out, resp)
 	return nil

@@ -30,14 +30,14 @@ type httpStream struct {
 	service string
 	gen     uint64
 	via     string        // the node through which it passes, or empty
-	br      *bufio.Reader // of the byteStream, by way of readHead
+	br      *bufio.Reader // of the byteStream, by way of headReader
 
 	// Owned by the exchange, or by the pool while it is idle.
 	headLeft  int       // bytes that the response's header may still take; negative once it was read
 	idleSince time.Time // zero while it has never been idle
 	timer     *time.Timer
 
-	once sync.Once // the first of leave and close counts
+	once sync.Once // the first of leave, cut and close counts
 }
 
 func (s *Server) newHTTPStream(data opened, h *hub, service string) *httpStream {
@@ -120,9 +120,9 @@ func (hs *httpStream) prove(ctx context.Context) bool {
 // or that a newer socket has replaced, must not keep a client waiting for a
 // timer. Whoever has a body to send may be blocked by its service, and cannot
 // pong then; it is asked only once the host is known to be replaced.
-func (hs *httpStream) guard(ctx context.Context, out *outbound) (stop func()) {
+func (hs *httpStream) guard(ctx context.Context, out *outbound, after time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	t := time.AfterFunc(provenFor, func() {
+	t := time.AfterFunc(after, func() {
 		hs.srv.spawn(func() { hs.watchOver(ctx, out) })
 	})
 	return func() {

@@ -42,10 +42,9 @@ type Server struct {
 	stats    counters
 
 	// Guarded by mu.
-	mu       sync.Mutex
-	phase    phase
-	wg       sync.WaitGroup // spawned goroutines; Add only while mu is held and not closed
-	shutdown chan struct{}  // closed when Shutdown has begun
+	mu    sync.Mutex
+	phase phase
+	wg    sync.WaitGroup // spawned goroutines; Add only while mu is held and not closed
 }
 
 var _ http.Handler = (*Server)(nil)
@@ -58,7 +57,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, nodeID: cfg.Node.ID, incarnation: uuid.NewString(), startedAt: time.Now(), shared: shared, shutdown: make(chan struct{})}
+	s := &Server{cfg: cfg, log: cfg.Logger, nodeID: cfg.Node.ID, incarnation: uuid.NewString(), startedAt: time.Now(), shared: shared}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.conns.open = make(map[transport.Conn]struct{})
 	s.registry.hubs = make(map[string]*hub)

@@ -20,14 +20,11 @@ func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Req
 		rc.EnableFullDuplex()
 	}
 	out.inform = func(status int, h http.Header) { informClient(w, status, h) }
-	resp, err := s.exchangeHTTP(ctx, host, out)
+	resp, err := s.exchangeHTTP(ctx, host, out, provenFor)
 	if err != nil {
 		defer st.finish()
-		if aborted := st.aborted(); aborted != nil {
-			err = aborted
-		}
 		out.stopUpload(w)
-		return err
+		return st.why(err)
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		defer st.finish()
