@@ -57,7 +57,7 @@ func (h *hub) install(c *controlConn, hello []byte) (old *controlConn, ok bool) 
 func (h *hub) leave(c *controlConn, to controlState) (was controlState, removed bool, pending map[string]*dial) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if removed = h.current == c; removed {
+	if removed = h.current == c || !guardLateClose; removed {
 		h.current = nil
 		h.goneAt = time.Now()
 		h.changedLocked()

@@ -79,7 +79,7 @@ func (out *outbound) repeatable() bool {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
 		return true
 	}
-	return len(out.header["Idempotency-Key"]) > 0
+	return len(out.header["Idempotency-Key"]) > 0 || !guardReplayRule
 }
 
 // sent reports whether the whole request has been sent.

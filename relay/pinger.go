@@ -73,7 +73,7 @@ func (p *pinger) confirm(conns []*controlConn, batch map[*controlConn]*[2]uint8)
 		switch {
 		case err != nil && s.cfg.StoreOutage == FailClosed:
 			// No pong: it would mean routable.
-		case err != nil || current[i]:
+		case err != nil || current[i] || !guardPongConfirmed:
 			if counts := batch[c]; counts != nil {
 				c.pong(counts)
 			}

@@ -44,7 +44,7 @@ func (c *controlConn) retire(why store.Reason, code transport.CloseCode, reason 
 	if why == store.ReasonStale {
 		c.srv.stats.stale.Add(1)
 	}
-	if was == stateCurrent {
+	if was == stateCurrent && guardRetiredMark {
 		ctx, cancel := c.srv.storeContext()
 		err := c.srv.cfg.Store.Retire(ctx, c.att.Ref(), why)
 		cancel()

@@ -52,7 +52,7 @@ func (h *Heartbeat) Pinged(now time.Time) { h.nextPing = now.Add(h.interval) }
 // meanwhile only makes the answer later.
 func (h *Heartbeat) Due(now time.Time) (ping, dead bool, wait time.Duration) {
 	wait = forever
-	if h.confirmed && h.silence > 0 {
+	if (h.confirmed || !guardPongSeen) && h.silence > 0 {
 		left := h.lastHeard.Add(h.silence).Sub(now)
 		if left <= 0 {
 			return false, true, 0

@@ -80,7 +80,7 @@ func (h *host) fence(now moment) uint64 {
 // claimed.
 func (h *host) late(a *store.Attachment, now moment) bool {
 	superseded := func(id, instance string, seq uint64) bool {
-		return id == a.ID || a.Instance != "" && instance == a.Instance && seq > a.Seq
+		return id == a.ID || guardSeq && a.Instance != "" && instance == a.Instance && seq > a.Seq
 	}
 	if r := h.standing(now); r != nil && superseded(r.id, r.instance, r.seq) {
 		return true
@@ -123,7 +123,7 @@ func (h *host) ping(a *store.Attachment, ttl time.Duration, now moment) bool {
 		cur.lastPing = now.wall
 	case h.fence(now) > a.Generation:
 		return false
-	case h.tombstone(now) != nil && h.tomb.generation == a.Generation:
+	case guardTombstone && h.tombstone(now) != nil && h.tomb.generation == a.Generation:
 		return false
 	default: // the row is lost: it has expired, or it is an older one
 		again := h.cur != nil && h.cur.id == a.ID && h.cur.generation == a.Generation
@@ -137,7 +137,7 @@ func (h *host) ping(a *store.Attachment, ttl time.Duration, now moment) bool {
 }
 
 func (h *host) retire(ref store.Ref, reason store.Reason, now moment) {
-	if h.fence(now) > ref.Generation {
+	if guardCompareAndDelete && h.fence(now) > ref.Generation {
 		return // a successor, which is not touched
 	}
 	if t := h.tombstone(now); t != nil && t.generation == ref.Generation {
