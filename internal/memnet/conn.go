@@ -39,13 +39,16 @@ func (c *Conn) Read(p []byte) (n int, err error) {
 			return os.NewSyscallError("read", syscall.ECONNRESET)
 		case len(p) == 0:
 			return nil
-		case c.link.frozen:
+		case c.in.frozen:
 			return errWait
-		case c.in.buf.Len() > 0:
-			n, _ = c.in.buf.Read(p)
+		}
+		ready, next := c.in.readyLocked()
+		switch {
+		case ready > 0:
+			n = c.in.readLocked(p, ready)
 			c.in.wake.notifyLocked() // room for the writer
 			return nil
-		case c.in.writerDone:
+		case c.in.writerDone && next.IsZero():
 			return io.EOF
 		}
 		return errWait
@@ -64,7 +67,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		switch {
 		case c.link.cut:
 			return os.NewSyscallError("write", syscall.ECONNRESET)
-		case c.out.writerDone, c.out.readerGone && !c.link.frozen:
+		case c.out.writerDone, c.out.readerGone && !c.in.frozen:
 			return os.NewSyscallError("write", syscall.EPIPE)
 		case c.out.writing && !turn:
 			return errWait
@@ -72,6 +75,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		c.out.writing, turn = true, true
 		if room := min(len(p)-n, bufferSize-c.out.buf.Len()); room > 0 {
 			c.out.buf.Write(p[n : n+room])
+			c.out.sentLocked(room)
 			n += room
 			c.out.wake.notifyLocked()
 		}
@@ -100,7 +104,7 @@ func (c *Conn) CloseWrite() error {
 	if c.closedLocked() {
 		return c.opError("close", net.ErrClosed)
 	}
-	c.out.writerDone = true
+	c.out.endLocked()
 	c.link.notifyLocked()
 	return nil
 }
@@ -114,7 +118,7 @@ func (c *Conn) Close() error {
 		return c.opError("close", net.ErrClosed)
 	}
 	c.in.readerGone = true
-	c.out.writerDone = true
+	c.out.endLocked()
 	c.link.notifyLocked()
 	return nil
 }
@@ -123,10 +127,22 @@ func (c *Conn) Close() error {
 // read waits, in both directions, and so do CloseWrite and Close of the other
 // end. Writes succeed until the buffer is full. Deadlines and Close of this
 // end work. It is the same from either end.
-func (c *Conn) Freeze() { c.link.setFrozen(true) }
+func (c *Conn) Freeze() { c.link.setFrozen(true, c.in, c.out) }
 
-// Thaw ends Freeze: what has waited arrives.
-func (c *Conn) Thaw() { c.link.setFrozen(false) }
+// Thaw ends Freeze and FreezeWrites, of either end: what has waited arrives.
+func (c *Conn) Thaw() { c.link.setFrozen(false, c.in, c.out) }
+
+// FreezeWrites is Freeze for one direction: what this end writes, and its end,
+// does not arrive; what the other end writes does.
+func (c *Conn) FreezeWrites() { c.link.setFrozen(true, c.out) }
+
+// SetDelay has what this end writes from now on, and its end, arrive d later;
+// the order is kept. Zero, the default, is at once.
+func (c *Conn) SetDelay(d time.Duration) {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	c.out.delay = d
+}
 
 // Cut breaks the connection as a reset does: the calls of both ends fail at
 // once with ECONNRESET, and bytes that were not read are lost. It works on a
@@ -190,7 +206,11 @@ func (c *Conn) attempt(h *half, deadline *time.Time, try func() error) (<-chan s
 	if err := try(); err != errWait {
 		return nil, time.Time{}, err
 	}
-	return h.wake.waitLocked(), *deadline, errWait
+	until := *deadline
+	if _, next := h.readyLocked(); h == c.in && !next.IsZero() && !h.frozen && (until.IsZero() || next.Before(until)) {
+		until = next
+	}
+	return h.wake.waitLocked(), until, errWait
 }
 
 func (c *Conn) closedLocked() bool { return c.in.readerGone }

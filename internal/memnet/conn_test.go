@@ -245,3 +245,55 @@ func TestConn_CutFailsBothEndsAtOnce(t *testing.T) {
 		})
 	}
 }
+
+func TestConn_FreezeWritesIsOneDirection(t *testing.T) {
+	bubble(t, func(t *testing.T, a, b *memnet.Conn) {
+		a.FreezeWrites()
+		run(write(a, 5)).want(t, 5, nil, "the buffer is empty")
+		r := run(read(b, 9))
+		r.wantBlocked(t, "what this end writes does not arrive")
+		run(write(b, 3)).want(t, 3, nil, "the buffer is empty")
+		run(read(a, 9)).want(t, 3, nil, "the other direction goes on")
+
+		a.CloseWrite()
+		r.wantBlocked(t, "its end waits behind its bytes")
+		b.Thaw()
+		r.want(t, 5, nil, "what has waited arrives")
+		run(read(b, 9)).want(t, 0, io.EOF, "then the end")
+	})
+}
+
+func TestConn_DelayedBytesKeepTheirOrder(t *testing.T) {
+	bubble(t, func(t *testing.T, a, b *memnet.Conn) {
+		a.SetDelay(10 * time.Millisecond)
+		run(write(a, 5)).want(t, 5, nil, "a delay is not the writer's")
+		a.SetDelay(0)
+		run(write(a, 2)).want(t, 2, nil, "a delay is not the writer's")
+		a.CloseWrite()
+		r := run(read(b, 9))
+		time.Sleep(10*time.Millisecond - time.Nanosecond)
+		r.wantBlocked(t, "10 ms have not passed")
+		time.Sleep(time.Nanosecond)
+		r.want(t, 7, nil, "what was written later, without a delay, has not overtaken")
+		run(read(b, 9)).want(t, 0, io.EOF, "the end comes after the bytes")
+	})
+}
+
+func TestConn_DelayedEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, a, b *memnet.Conn) {
+		a.SetDelay(time.Second)
+		run(write(a, 1)).want(t, 1, nil, "a delay is not the writer's")
+		b.SetReadDeadline(time.Now().Add(time.Second / 2))
+		r := run(read(b, 9))
+		time.Sleep(time.Second / 2)
+		r.want(t, 0, os.ErrDeadlineExceeded, "a deadline comes before what arrives later")
+		b.SetReadDeadline(time.Time{})
+		a.Close()
+		time.Sleep(time.Second / 2)
+		run(read(b, 9)).want(t, 1, nil, "a second has passed")
+		r = run(read(b, 9))
+		r.wantBlocked(t, "the end is under way")
+		time.Sleep(time.Second / 2)
+		r.want(t, 0, io.EOF, "a second has passed since Close")
+	})
+}

@@ -1,5 +1,5 @@
 // Package memnet is a buffered in-memory network for tests: connections and
-// listeners that behave as TCP does, and that can be frozen and cut.
+// listeners that behave as TCP does, and that can be frozen, delayed and cut.
 //
 // It works inside synctest bubbles: a blocked call waits on channels and timers
 // only, which is durably blocking, and there is no goroutine of its own. A

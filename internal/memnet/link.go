@@ -17,7 +17,6 @@ var errWait = errors.New("memnet: wait")
 type link struct {
 	mu sync.Mutex // guards all of link and both halves; never held while waiting
 
-	frozen bool
 	cut    bool
 	ab, ba half
 }
@@ -25,9 +24,12 @@ type link struct {
 // half is one direction. Guarded by link.mu.
 type half struct {
 	buf        bytes.Buffer // written and not yet read
-	writing    bool         // a Write has its turn
-	writerDone bool         // the writer's end said CloseWrite or Close
-	readerGone bool         // the reader's end said Close
+	frozen     bool         // nothing of it arrives
+	delay      time.Duration
+	arrivals   []arrival // of what is in buf, oldest first; empty while nothing was delayed
+	writing    bool      // a Write has its turn
+	writerDone bool      // the writer's end said CloseWrite or Close
+	readerGone bool      // the reader's end said Close
 
 	readDeadline  time.Time
 	writeDeadline time.Time
@@ -35,10 +37,69 @@ type half struct {
 	wake broadcast
 }
 
-func (l *link) setFrozen(frozen bool) {
+// arrival is when a piece of a half's buffer, or its end, can be read.
+type arrival struct {
+	at   time.Time
+	size int
+}
+
+// sentLocked notes that n bytes were put into buf, or the end after them.
+func (h *half) sentLocked(n int) {
+	if h.delay <= 0 && len(h.arrivals) == 0 {
+		return
+	}
+	at := time.Now().Add(h.delay)
+	if k := len(h.arrivals); k > 0 && at.Before(h.arrivals[k-1].at) {
+		at = h.arrivals[k-1].at // a shorter delay overtakes nothing
+	}
+	h.arrivals = append(h.arrivals, arrival{at, n})
+}
+
+// endLocked ends the half after what is in buf.
+func (h *half) endLocked() {
+	if !h.writerDone {
+		h.writerDone = true
+		h.sentLocked(0)
+	}
+}
+
+// readyLocked is how many bytes have arrived; next is when more will, zero if
+// all there is has.
+func (h *half) readyLocked() (n int, next time.Time) {
+	if len(h.arrivals) == 0 {
+		return h.buf.Len(), time.Time{}
+	}
+	now := time.Now()
+	for _, a := range h.arrivals {
+		if a.at.After(now) {
+			return n, a.at
+		}
+		n += a.size
+	}
+	return n, time.Time{}
+}
+
+// readLocked reads of the n bytes that have arrived.
+func (h *half) readLocked(p []byte, n int) int {
+	n, _ = h.buf.Read(p[:min(len(p), n)])
+	for left := n; left > 0 && len(h.arrivals) > 0; {
+		first := &h.arrivals[0]
+		take := min(left, first.size)
+		first.size -= take
+		left -= take
+		if first.size == 0 {
+			h.arrivals = h.arrivals[1:]
+		}
+	}
+	return n
+}
+
+func (l *link) setFrozen(frozen bool, halves ...*half) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.frozen = frozen
+	for _, h := range halves {
+		h.frozen = frozen
+	}
 	l.notifyLocked()
 }
 
