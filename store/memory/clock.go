@@ -12,8 +12,7 @@ type moment struct {
 }
 
 func (s *Store) now() moment {
-	t := time.Now()
-	return moment{mono: int64(t.Sub(s.start)), wall: t.UnixMicro()}
+	return moment{mono: int64(time.Since(s.start)), wall: s.wall().UnixMicro()}
 }
 
 // add returns the deadline d after t; one too far away to count is never.

@@ -35,6 +35,7 @@ const sweepPerWrite = 8
 type Store struct {
 	// Immutable after New.
 	start time.Time // origin of deadlines
+	wall  func() time.Time
 
 	// Guarded by mu.
 	mu       sync.Mutex
@@ -49,9 +50,15 @@ type Store struct {
 var _ store.Store = (*Store)(nil)
 
 // New returns an empty Store.
-func New() *Store {
+func New() *Store { return NewWithClock(time.Now) }
+
+// NewWithClock is New with another wall clock, from which LastPing and
+// generations are read: for tests in which it jumps. It is called with a lock
+// held, and must be safe for concurrent use.
+func NewWithClock(wall func() time.Time) *Store {
 	return &Store{
 		start:   time.Now(),
+		wall:    wall,
 		hosts:   make(map[string]*host),
 		sockets: make(map[string]*socketList),
 		nodes:   make(map[string]*node),

@@ -198,3 +198,23 @@ func testStoreLastSeenOfTheNewest(t *testing.T) {
 		t.Errorf("LastSeen = %+v, %v, want %+v: the second socket is what was seen last", seen["h"], err, want)
 	}
 }
+
+// A wall clock that jumps back gives no generation twice, and expires nothing.
+func TestStore_ClockJumpsBack(t *testing.T) { synctest.Test(t, testStoreClockJumpsBack) }
+func testStoreClockJumpsBack(t *testing.T) {
+	jump := time.Duration(0)
+	s := memory.NewWithClock(func() time.Time { return time.Now().Add(jump) })
+	first, err := s.Claim(t.Context(), attachment("h", "a"), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	jump = -time.Hour
+	second, err := s.Claim(t.Context(), attachment("h", "b"), time.Minute)
+	if err != nil || second.Current.Generation != first.Current.Generation+1 {
+		t.Errorf("Claim = generation %d, %v, want %d: generations only grow", second.Current.Generation, err, first.Current.Generation+1)
+	}
+	jump = time.Hour
+	if now, err := s.Current(t.Context(), "h"); err != nil || now.ID != "b" {
+		t.Errorf("Current = %s, %v, want b: deadlines are not the wall clock's", now.ID, err)
+	}
+}
