@@ -3,7 +3,9 @@ package relay
 import (
 	"errors"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -18,24 +20,30 @@ func unbind(rc *http.ResponseController) {
 	rc.SetWriteDeadline(time.Time{})
 }
 
-// informClient passes a 1xx answer on (RFC 9110, section 15.2).
+// informClient passes a 1xx answer on (RFC 9110, section 15.2). What the
+// embedder has set is for the answer itself, and stays.
 func informClient(w http.ResponseWriter, status int, from http.Header) {
 	h := w.Header()
-	for k, vs := range from {
-		h[k] = vs
-	}
+	embedders := maps.Clone(h)
+	clear(h)
+	copyHeader(h, from)
 	w.WriteHeader(status)
 	clear(h)
+	maps.Copy(h, embedders)
+}
+
+// copyHeader copies what a host may say to its client.
+func copyHeader(h, from http.Header) {
+	for k, vs := range endToEnd(from) {
+		if !slices.Contains(notFromHosts, k) {
+			h[k] = vs
+		}
+	}
 }
 
 // setHeader copies a host's header to the client's answer.
 func setHeader(h http.Header, resp *http.Response) {
-	for k, vs := range endToEnd(resp.Header) {
-		h[k] = vs
-	}
-	for _, k := range notFromHosts {
-		delete(h, k)
-	}
+	copyHeader(h, resp.Header)
 	if cl := resp.Header["Content-Length"]; len(cl) == 1 {
 		h["Content-Length"] = cl
 	}

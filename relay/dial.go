@@ -113,6 +113,9 @@ func (rt *roundTripper) roundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	out := s.outboundOf(r)
+	if err := out.check(); err != nil {
+		return nil, err
+	}
 	if err := s.limitBody(out); err != nil {
 		return nil, err
 	}

@@ -136,7 +136,9 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, hostID strin
 	f := s.report(r.Context(), hostID, err)
 	dropBody(w, r)
 	h := w.Header()
-	clear(h)
+	for _, k := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified"} {
+		delete(h, k) // the embedder's, of another body
+	}
 	h.Set("Content-Type", "application/json; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Dialback-Error", f.Code)

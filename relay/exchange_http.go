@@ -77,8 +77,11 @@ func readResponse(br *bufio.Reader, out *outbound) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		if resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
+		switch {
+		case resp.StatusCode >= 200, resp.StatusCode == http.StatusSwitchingProtocols && out.upgrade != "":
 			return resp, nil
+		case resp.StatusCode == http.StatusSwitchingProtocols, resp.StatusCode < 100:
+			return nil, fmt.Errorf("relay: status %d is no answer", resp.StatusCode)
 		}
 		if resp.StatusCode != http.StatusContinue && out.inform != nil {
 			out.inform(resp.StatusCode, resp.Header)

@@ -69,6 +69,9 @@ func (s *Server) exchangeV2(ctx context.Context, conn transport.Conn, out *outbo
 			}
 			continue
 		}
+		if resp.Status < 200 { // which announce an answer, and are none
+			return fail(ErrBadAnswer)
+		}
 		timer.stop()
 		return s.answerV2(conn, out, resp, stop), nil
 	}

@@ -19,9 +19,11 @@ func (s *Server) serveHost(w http.ResponseWriter, r *http.Request, hostID string
 	hub := s.registry.acquire(hostID)
 	defer s.registry.release(hub)
 	out := s.outbound(r, id, path, prefix)
-	if isUpgrade(r) {
+	switch err = out.check(); {
+	case err != nil:
+	case isUpgrade(r):
 		err = s.serveUpgrade(w, r, hub, t, id, out)
-	} else {
+	default:
 		err = s.serveExchange(w, r, hub, t, id, out)
 	}
 	if err != nil {

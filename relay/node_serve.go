@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/dialback/dialback/store"
 )
@@ -17,9 +18,9 @@ func (s *Server) serveNode(w http.ResponseWriter, r *http.Request, path string) 
 	if r.URL.RawQuery != "" {
 		uri += "?" + r.URL.RawQuery
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxNodeBody+1))
+	body, whole := s.readNodeBody(w, r)
 	want := s.nodeMAC(r.Method, s.nodeID, s.incarnation, uri, body)
-	if err != nil || len(body) > maxNodeBody || !hmac.Equal([]byte(r.Header.Get(nodeHeader)), []byte(want)) {
+	if !whole || !hmac.Equal([]byte(r.Header.Get(nodeHeader)), []byte(want)) {
 		s.stats.failed("node_unauthorized")
 		w.WriteHeader(http.StatusUnauthorized)
 		return
@@ -45,6 +46,22 @@ func (s *Server) serveNode(w http.ResponseWriter, r *http.Request, path string) 
 	default:
 		http.NotFound(w, r)
 	}
+}
+
+// readNodeBody reads the body of a call, and reports whether that is all of it:
+// anybody may begin a call, and nobody may hold it open.
+func (s *Server) readNodeBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
+	rc := http.NewResponseController(w)
+	rc.SetReadDeadline(time.Now().Add(s.cfg.NodeTimeout))
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxNodeBody+1))
+	if err != nil || len(body) > maxNodeBody {
+		rc.EnableFullDuplex()
+		closeAfterReply(w)
+		rc.SetReadDeadline(time.Unix(1, 0))
+		return nil, false
+	}
+	rc.SetReadDeadline(time.Time{})
+	return body, true
 }
 
 // handleNode decodes a call, obeys it, and encodes its answer.

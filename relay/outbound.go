@@ -68,6 +68,21 @@ func (u *upload) failed() error {
 	return u.err
 }
 
+// check refuses what would not be one request any more once it is written as
+// HTTP/1.1. net/http lets nothing of the kind in; the embedding program might.
+func (out *outbound) check() error {
+	unsafe := func(c rune) bool { return c <= ' ' || c == 0x7f }
+	for _, s := range []string{out.method, out.path, out.query, out.host} {
+		if strings.ContainsFunc(s, unsafe) {
+			return badRequest("a control character or a space in the method, the URL or the host")
+		}
+	}
+	if strings.ContainsFunc(out.upgrade, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+		return badRequest("a control character in Upgrade")
+	}
+	return nil
+}
+
 // repeatable reports whether the request may be sent again although its service
 // may have seen it (RFC 9110, section 9.2.2; the Idempotency-Key says the same
 // of others). A body cannot be: it has been read.
