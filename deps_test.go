@@ -21,6 +21,7 @@ const (
 	bbolt     = "go.etcd.io/bbolt"
 	uuid      = "github.com/google/uuid"
 	rate      = "golang.org/x/time/rate"
+	goleak    = "go.uber.org/goleak"
 )
 
 // rule says what a package may import beside the standard library, and why
@@ -53,6 +54,7 @@ var rules = map[string]rule{
 	"internal/memnet":    {nil, "a network knows nothing of what goes over it"},
 	"internal/tooltest":  {nil, "it finds programs and knows none of ours"},
 	"internal/redistest": {[]string{"internal/tooltest", goRedis}, "it starts a Redis for tests of the store, which import it"},
+	"internal/proctest":  {[]string{"internal/tooltest", goleak}, "it runs the command as a process, and knows it by its flags and its output only"},
 
 	"cmd/dialback": {[]string{"agent", "relay", "store", "store/memory", "store/redis", "transport", goRedis},
 		"the command is a user of the library: what it needs and cannot import, others cannot have either"},
@@ -66,7 +68,7 @@ var rules = map[string]rule{
 
 // testPackages are for _test files to import, and so may import testing.
 var testPackages = []string{
-	"store/storetest", "transport/transporttest", "relaytest", "internal/tooltest", "internal/redistest",
+	"store/storetest", "transport/transporttest", "relaytest", "internal/tooltest", "internal/redistest", "internal/proctest",
 }
 
 // testOnly are imports that nothing but testPackages and _test files may have,
@@ -78,6 +80,7 @@ var testOnly = map[string]string{
 	module + "/store/storetest":    "it imports testing",
 	module + "/internal/tooltest":  "it imports testing",
 	module + "/internal/redistest": "it imports testing",
+	module + "/internal/proctest":  "it imports testing",
 	"go.uber.org/goleak":           "it is for tests",
 	"github.com/alicebob":          "miniredis is for tests",
 	"golang.org/x/net":             "only its nettest is used, by tests; net/http has what else it has",

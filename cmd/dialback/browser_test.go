@@ -18,6 +18,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/dialback/dialback/internal/proctest"
 	"github.com/dialback/dialback/internal/tooltest"
 )
 
@@ -37,7 +38,7 @@ func TestBrowser(t *testing.T) {
 	runHost(t, relay, "web", "--to", local.URL)
 
 	// Site and browser wait for each other: neither for ever.
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*proctest.Patience)
 	defer cancel()
 	defer context.AfterFunc(ctx, site.finish)()
 	cmd := exec.CommandContext(ctx, chromium,

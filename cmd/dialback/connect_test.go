@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/dialback/dialback/internal/proctest"
 	"github.com/dialback/dialback/transport"
 )
 
@@ -32,7 +33,7 @@ func countInput(c *net.TCPConn) {
 func TestConnect_EndOfInputDoesNotCutTheAnswer(t *testing.T) {
 	t.Parallel()
 	_, relay := serveRelay(t)
-	runHost(t, relay, "h", "--to", "count=tcp://"+tcpService(t, countInput))
+	runHost(t, relay, "h", "--to", "count=tcp://"+proctest.Serve(t, countInput))
 	got := run(t, nil, "hello", "connect", "--relay", relay, "--id", "h", "--service", "count")
 	if want := (outcome{0, "read: hello", ""}); got != want {
 		t.Errorf("got %+v, want %+v: the end of standard input is a half close", got, want)
@@ -52,20 +53,20 @@ func TestConnect_EndOfAnswerDoesNotCutTheInput(t *testing.T) {
 		got <- string(p)
 	}
 	_, relay := serveRelay(t)
-	runHost(t, relay, "h", "--to", "tcp://"+tcpService(t, answerFirst))
+	runHost(t, relay, "h", "--to", "tcp://"+proctest.Serve(t, answerFirst))
 
 	p, stdout := startConnect(t, "--relay", relay, "--id", "h")
 	answer, err := io.ReadAll(stdout) // connect has closed its output when this returns
 	if string(answer) != "ready\n" || err != nil {
 		t.Fatalf("answer %q, %v, want ready", answer, err)
 	}
-	p.write("all of the input")
-	_ = p.stdin.Close()
+	p.Write("all of the input")
+	_ = p.Stdin.Close()
 	if s := <-got; s != "all of the input" {
 		t.Errorf("the service got %q after it had ended its answer, want all of the input", s)
 	}
-	if code := p.exit(); code != 0 {
-		t.Errorf("exit code %d, want 0; stderr: %s", code, p.stderr)
+	if code := p.Exit(); code != 0 {
+		t.Errorf("exit code %d, want 0; stderr: %s", code, p.Stderr)
 	}
 }
 
@@ -79,7 +80,7 @@ func TestConnect_ServiceClosesWhileInputIsOpen(t *testing.T) {
 		_, _ = io.ReadFull(c, make([]byte, 1))
 	}
 	_, relay := serveRelay(t)
-	runHost(t, relay, "h", "--to", "tcp://"+tcpService(t, readOne))
+	runHost(t, relay, "h", "--to", "tcp://"+proctest.Serve(t, readOne))
 	p, stdout := startConnect(t, "--relay", relay, "--id", "h")
 	if answer, err := io.ReadAll(stdout); string(answer) != "ready\n" || err != nil {
 		t.Fatalf("answer %q, %v, want ready", answer, err)
@@ -88,29 +89,29 @@ func TestConnect_ServiceClosesWhileInputIsOpen(t *testing.T) {
 	go func() { // as a shell would: until the pipe breaks
 		defer close(fed)
 		for {
-			if _, err := io.WriteString(p.stdin, "y\n"); err != nil {
+			if _, err := io.WriteString(p.Stdin, "y\n"); err != nil {
 				return
 			}
 		}
 	}()
-	if code := p.exit(); code != 0 {
-		t.Errorf("exit code %d, want 0; stderr: %s", code, p.stderr)
+	if code := p.Exit(); code != 0 {
+		t.Errorf("exit code %d, want 0; stderr: %s", code, p.Stderr)
 	}
 	<-fed
 }
 
 // startConnect runs dialback connect; the reader is the other end of its
 // standard output, and ends when connect closes that.
-func startConnect(t *testing.T, args ...string) (*process, io.Reader) {
+func startConnect(t *testing.T, args ...string) (*proctest.Process, io.Reader) {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close() })
-	cmd := exec.Command(program, append([]string{"connect"}, args...)...)
+	cmd := exec.Command(proctest.Program, append([]string{"connect"}, args...)...)
 	cmd.Stdout = w
-	p := startCmd(t, cmd)
+	p := proctest.Start(t, cmd)
 	_ = w.Close() // the process has its own
 	return p, r
 }
@@ -119,10 +120,10 @@ func TestConnect_Bytes(t *testing.T) {
 	t.Parallel()
 	echo := func(c *net.TCPConn) { _, _ = io.Copy(c, c) }
 	_, relay := serveRelay(t)
-	runHost(t, relay, "h", "--to", "tcp://"+tcpService(t, echo))
+	runHost(t, relay, "h", "--to", "tcp://"+proctest.Serve(t, echo))
 	input := make([]byte, 5<<20+1)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(input)
-	cmd := exec.Command(program, "connect", "--relay", relay, "--id", "h")
+	cmd := exec.Command(proctest.Program, "connect", "--relay", relay, "--id", "h")
 	cmd.Stdin = bytes.NewReader(input)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -177,26 +178,26 @@ func hold(c *net.TCPConn) { _, _ = io.Copy(c, c) }
 func TestConnect_HostDies(t *testing.T) {
 	t.Parallel()
 	_, relay := serveRelay(t)
-	host := runHost(t, relay, "h", "--to", "tcp://"+tcpService(t, hold))
-	p := start(t, nil, "connect", "--relay", relay, "--id", "h")
-	p.write("hello\n")
-	p.line()
-	host.kill()
-	if code := p.exit(); code != 1 || !strings.Contains(p.stderr.String(), "(4410)") {
-		t.Errorf("exit code %d, stderr %q, want 1 and close code 4410: the host's data socket ended abnormally", code, p.stderr)
+	host := runHost(t, relay, "h", "--to", "tcp://"+proctest.Serve(t, hold))
+	p := proctest.Dialback(t, nil, "connect", "--relay", relay, "--id", "h")
+	p.Write("hello\n")
+	p.Line()
+	host.Kill()
+	if code := p.Exit(); code != 1 || !strings.Contains(p.Stderr.String(), "(4410)") {
+		t.Errorf("exit code %d, stderr %q, want 1 and close code 4410: the host's data socket ended abnormally", code, p.Stderr)
 	}
 }
 
 func TestConnect_RelayDies(t *testing.T) {
 	t.Parallel()
 	srv, relay := serveRelay(t)
-	runHost(t, relay, "h", "--to", "tcp://"+tcpService(t, hold))
-	p := start(t, nil, "connect", "--relay", relay, "--id", "h")
-	p.write("hello\n")
-	p.line()
-	srv.kill()
-	if code := p.exit(); code != 1 || !strings.Contains(p.stderr.String(), "the connection to the relay was lost") {
-		t.Errorf("exit code %d, stderr %q, want 1 and that the relay was lost", code, p.stderr)
+	runHost(t, relay, "h", "--to", "tcp://"+proctest.Serve(t, hold))
+	p := proctest.Dialback(t, nil, "connect", "--relay", relay, "--id", "h")
+	p.Write("hello\n")
+	p.Line()
+	srv.Kill()
+	if code := p.Exit(); code != 1 || !strings.Contains(p.Stderr.String(), "the connection to the relay was lost") {
+		t.Errorf("exit code %d, stderr %q, want 1 and that the relay was lost", code, p.Stderr)
 	}
 }
 
@@ -210,13 +211,13 @@ func TestConnect_InterruptIsNoCleanEnd(t *testing.T) {
 		end <- err
 	}
 	_, relay := serveRelay(t)
-	runHost(t, relay, "h", "--to", "tcp://"+tcpService(t, report))
-	p := start(t, nil, "connect", "--relay", relay, "--id", "h")
-	p.write("hello\n")
-	p.line()
-	p.signal(syscall.SIGTERM)
-	if code := p.exit(); code != 1 || !strings.Contains(p.stderr.String(), "interrupted") {
-		t.Errorf("exit code %d, stderr %q, want 1 and interrupted", code, p.stderr)
+	runHost(t, relay, "h", "--to", "tcp://"+proctest.Serve(t, report))
+	p := proctest.Dialback(t, nil, "connect", "--relay", relay, "--id", "h")
+	p.Write("hello\n")
+	p.Line()
+	p.Signal(syscall.SIGTERM)
+	if code := p.Exit(); code != 1 || !strings.Contains(p.Stderr.String(), "interrupted") {
+		t.Errorf("exit code %d, stderr %q, want 1 and interrupted", code, p.Stderr)
 	}
 	if err := <-end; err == nil {
 		t.Error("the service saw a clean end of its input, want a reset: the input was cut short")

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/dialback/dialback/internal/proctest"
 )
 
 // A host prints one line when it is online and one for each change, and logs
@@ -16,17 +18,17 @@ func TestHost_OneLinePerChange(t *testing.T) {
 	t.Parallel()
 	first, relay := serveRelay(t)
 	edge := newEdge(t, relay)
-	host := runHost(t, edge.url, "h", "--to", "tcp://"+tcpService(t, countInput))
+	host := runHost(t, edge.url, "h", "--to", "tcp://"+proctest.Serve(t, countInput))
 
-	first.kill()
-	last := host.line()
+	first.Kill()
+	last := host.Line()
 	if !strings.HasPrefix(last, "offline: ") {
 		t.Fatalf("host printed %q when its relay died, want offline and why", last)
 	}
 	_, relay = serveRelay(t)
 	edge.target.Store(&relay)
 	for {
-		l := host.line()
+		l := host.Line()
 		if l == last {
 			t.Errorf("host printed %q twice in a row: that is no change", l)
 		}
@@ -40,11 +42,11 @@ func TestHost_OneLinePerChange(t *testing.T) {
 	if got := run(t, nil, "hello", "connect", "--relay", relay, "--id", "h"); got.stdout != "read: hello" {
 		t.Errorf("connect after the host is online again: %+v, want an answer", got)
 	}
-	host.terminate()
-	if s := host.stderr.String(); s != "" {
+	host.Terminate()
+	if s := host.Stderr.String(); s != "" {
 		t.Errorf("stderr %q, want nothing by default", s)
 	}
-	if l := host.line(); l != "offline: agent stopping" {
+	if l := host.Line(); l != "offline: agent stopping" {
 		t.Errorf("host printed %q at its end, want that it is offline", l)
 	}
 }
@@ -53,10 +55,10 @@ func TestHost_OneLinePerChange(t *testing.T) {
 func TestHost_KilledAndStartedAgain(t *testing.T) {
 	t.Parallel()
 	_, relay := serveRelay(t)
-	addr := tcpService(t, countInput)
+	addr := proctest.Serve(t, countInput)
 	host := runHost(t, relay, "h", "--to", "tcp://"+addr)
 	for range 3 {
-		host.kill()
+		host.Kill()
 		host = runHost(t, relay, "h", "--to", "tcp://"+addr)
 		if got := run(t, nil, "hello", "connect", "--relay", relay, "--id", "h"); got != (outcome{0, "read: hello", ""}) {
 			t.Errorf("connect after kill -9 and a new start: %+v, want an answer", got)
@@ -69,13 +71,13 @@ func TestHost_KilledAndStartedAgain(t *testing.T) {
 func TestHost_TwoWithOneID(t *testing.T) {
 	t.Parallel()
 	_, relay := serveRelay(t)
-	addr := tcpService(t, countInput)
+	addr := proctest.Serve(t, countInput)
 	a := runHost(t, relay, "h", "--to", "tcp://"+addr)
 	b := runHost(t, relay, "h", "--to", "tcp://"+addr)
 	told := make(chan string, 2)
-	for _, p := range []*process{a, b} {
+	for _, p := range []*proctest.Process{a, b} {
 		go func() {
-			for l := range p.stdout.lines {
+			for l := range p.Stdout.Lines() {
 				if strings.HasPrefix(l, "replaced: another process uses the id h") {
 					told <- l
 					return
@@ -99,7 +101,7 @@ func newEdge(t *testing.T, relay string) *edge {
 	t.Helper()
 	e := &edge{}
 	e.target.Store(&relay)
-	e.url = "http://" + tcpService(t, e.forward)
+	e.url = "http://" + proctest.Serve(t, e.forward)
 	return e
 }
 

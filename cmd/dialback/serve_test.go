@@ -8,23 +8,25 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/dialback/dialback/internal/proctest"
 )
 
 // openStream connects to the host's echo service and proves that the stream is
 // open.
-func openStream(t *testing.T, relay string) *process {
+func openStream(t *testing.T, relay string) *proctest.Process {
 	t.Helper()
-	p := start(t, nil, "connect", "--relay", relay, "--id", "h")
-	p.echo("first")
+	p := proctest.Dialback(t, nil, "connect", "--relay", relay, "--id", "h")
+	echo(t, p, "first")
 	return p
 }
 
 // echo sends a line and waits until it is back.
-func (p *process) echo(line string) {
-	p.t.Helper()
-	p.write(line + "\n")
-	if got := p.line(); got != line {
-		p.t.Fatalf("echo of %q is %q", line, got)
+func echo(t *testing.T, p *proctest.Process, line string) {
+	t.Helper()
+	p.Write(line + "\n")
+	if got := p.Line(); got != line {
+		t.Fatalf("echo of %q is %q", line, got)
 	}
 }
 
@@ -43,43 +45,43 @@ func health(t *testing.T, relay string) int {
 func TestServe_DrainLetsStreamsFinish(t *testing.T) {
 	t.Parallel()
 	srv, relay := serveRelay(t)
-	host := runHost(t, relay, "h", "--to", "tcp://"+tcpService(t, hold))
+	host := runHost(t, relay, "h", "--to", "tcp://"+proctest.Serve(t, hold))
 	stream := openStream(t, relay)
 	if got := health(t, relay); got != http.StatusOK {
 		t.Errorf("health is %d before the drain, want 200", got)
 	}
 
-	srv.signal(syscall.SIGTERM)
+	srv.Signal(syscall.SIGTERM)
 	begun := time.Now()
-	if l := srv.line(); l != "draining" {
+	if l := srv.Line(); l != "draining" {
 		t.Fatalf("serve printed %q after SIGTERM, want draining", l)
 	}
-	stream.echo("after SIGTERM")
+	echo(t, stream, "after SIGTERM")
 	if got := health(t, relay); got != http.StatusServiceUnavailable {
 		t.Errorf("health is %d while draining, want 503", got)
 	}
-	late := start(t, nil, "host", "--relay", relay, "--id", "late", "--to", "tcp://127.0.0.1:1")
-	if l := late.line(); !strings.Contains(l, "503") {
+	late := proctest.Dialback(t, nil, "host", "--relay", relay, "--id", "late", "--to", "tcp://127.0.0.1:1")
+	if l := late.Line(); !strings.Contains(l, "503") {
 		t.Errorf("a new host was told %q, want 503", l)
 	}
 	if got := run(t, nil, "x\n", "connect", "--relay", relay, "--id", "h"); got.code != 0 || got.stdout != "x\n" {
 		t.Errorf("a new client within the notice: %+v, want an answer", got)
 	}
-	stream.echo("and at the end")
-	_ = stream.stdin.Close()
-	if code := stream.exit(); code != 0 {
-		t.Errorf("the stream ended with %d, want 0: the drain lets it finish; stderr: %s", code, stream.stderr)
+	echo(t, stream, "and at the end")
+	_ = stream.Stdin.Close()
+	if code := stream.Exit(); code != 0 {
+		t.Errorf("the stream ended with %d, want 0: the drain lets it finish; stderr: %s", code, stream.Stderr)
 	}
-	if code := srv.exit(); code != 0 {
-		t.Errorf("serve ended with %d, want 0; stderr: %s", code, srv.stderr)
+	if code := srv.Exit(); code != 0 {
+		t.Errorf("serve ended with %d, want 0; stderr: %s", code, srv.Stderr)
 	}
-	if l := host.line(); !strings.HasPrefix(l, "offline: ") || !strings.HasSuffix(l, "(1012)") {
+	if l := host.Line(); !strings.HasPrefix(l, "offline: ") || !strings.HasSuffix(l, "(1012)") {
 		t.Errorf("the host printed %q during the drain, want nothing before its end: it was online all the time", l)
 	}
 	if took := time.Since(begun); took > drainBound {
 		t.Errorf("the drain took %v, want 20 s at most", took)
 	}
-	if s := srv.stderr.String(); s != "" {
+	if s := srv.Stderr.String(); s != "" {
 		t.Errorf("stderr %q, want nothing by default", s)
 	}
 }
@@ -95,19 +97,19 @@ func TestServe_DrainEndsWhatDoesNotFinish(t *testing.T) {
 	}
 	t.Parallel()
 	srv, relay := serveRelay(t)
-	runHost(t, relay, "h", "--to", "tcp://"+tcpService(t, hold))
+	runHost(t, relay, "h", "--to", "tcp://"+proctest.Serve(t, hold))
 	stream := openStream(t, relay)
 
 	begun := time.Now()
-	srv.signal(syscall.SIGTERM)
-	if code := stream.exit(); code != 1 || !strings.Contains(stream.stderr.String(), "(1012)") {
-		t.Errorf("the stream ended with %d and %q, want 1 and close code 1012", code, stream.stderr)
+	srv.Signal(syscall.SIGTERM)
+	if code := stream.Exit(); code != 1 || !strings.Contains(stream.Stderr.String(), "(1012)") {
+		t.Errorf("the stream ended with %d and %q, want 1 and close code 1012", code, stream.Stderr)
 	}
 	if took := time.Since(begun); took < 15*time.Second {
 		t.Errorf("the stream was cut %v after SIGTERM, want its grace of 15 s at least", took)
 	}
-	if code := srv.exit(); code != 0 {
-		t.Errorf("serve ended with %d, want 0; stderr: %s", code, srv.stderr)
+	if code := srv.Exit(); code != 0 {
+		t.Errorf("serve ended with %d, want 0; stderr: %s", code, srv.Stderr)
 	}
 	if took := time.Since(begun); took > drainBound {
 		t.Errorf("the drain took %v, want 20 s at most", took)
@@ -117,14 +119,14 @@ func TestServe_DrainEndsWhatDoesNotFinish(t *testing.T) {
 func TestServe_SecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	srv, relay := serveRelay(t)
-	runHost(t, relay, "h", "--to", "tcp://"+tcpService(t, hold))
+	runHost(t, relay, "h", "--to", "tcp://"+proctest.Serve(t, hold))
 	openStream(t, relay)
-	srv.signal(syscall.SIGTERM)
-	srv.line()
-	srv.signal(syscall.SIGTERM)
-	srv.exit()
-	if ws := srv.cmd.ProcessState.Sys().(syscall.WaitStatus); !ws.Signaled() || ws.Signal() != syscall.SIGTERM {
-		t.Errorf("serve ended with %v, want the signal to end it: nobody wants to wait any more", srv.cmd.ProcessState)
+	srv.Signal(syscall.SIGTERM)
+	srv.Line()
+	srv.Signal(syscall.SIGTERM)
+	srv.Exit()
+	if ws := srv.Cmd.ProcessState.Sys().(syscall.WaitStatus); !ws.Signaled() || ws.Signal() != syscall.SIGTERM {
+		t.Errorf("serve ended with %v, want the signal to end it: nobody wants to wait any more", srv.Cmd.ProcessState)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dialback/dialback/internal/proctest"
 )
 
 func TestStatus(t *testing.T) {
@@ -33,7 +35,7 @@ func TestStatus(t *testing.T) {
 		t.Errorf("status --json: %+v, want h online, last seen since its start at %v", st, before)
 	}
 
-	host.terminate()
+	host.Terminate()
 	got = run(t, nil, "", "status", "--relay", relay, "--id", "h", "--json")
 	if got.code != 1 || !strings.Contains(got.stdout, `"online":false`) || !strings.Contains(got.stdout, `"lastSeenAt":`) || !strings.Contains(got.stderr, "offline") {
 		t.Errorf("host that has left: %+v, want 1, offline and when it was last seen", got)
@@ -59,14 +61,14 @@ func TestStatus_Denied(t *testing.T) {
 func TestTokenIsNeverPrinted(t *testing.T) {
 	t.Parallel()
 	debug := []string{"DIALBACK_LOG_LEVEL=debug", "DIALBACK_TOKEN=" + secret}
-	srv := start(t, debug, "serve", "--listen", "127.0.0.1:0")
-	relay := strings.TrimPrefix(srv.line(), "listening on ")
-	host := start(t, debug, "host", "--relay", relay, "--id", "h", "--to", "tcp://"+tcpService(t, countInput))
-	if l := host.line(); !strings.HasPrefix(l, "online: ") {
+	srv := proctest.Dialback(t, debug, "serve", "--listen", "127.0.0.1:0")
+	relay := strings.TrimPrefix(srv.Line(), "listening on ")
+	host := proctest.Dialback(t, debug, "host", "--relay", relay, "--id", "h", "--to", "tcp://"+proctest.Serve(t, countInput))
+	if l := host.Line(); !strings.HasPrefix(l, "online: ") {
 		t.Fatalf("host printed %q, want online: the token lets it in", l)
 	}
-	wrong := start(t, []string{"DIALBACK_LOG_LEVEL=debug", "DIALBACK_TOKEN=other-" + secret}, "host", "--relay", relay, "--id", "h", "--to", "tcp://127.0.0.1:1")
-	if l := wrong.line(); l != "offline: wrong token (4401)" {
+	wrong := proctest.Dialback(t, []string{"DIALBACK_LOG_LEVEL=debug", "DIALBACK_TOKEN=other-" + secret}, "host", "--relay", relay, "--id", "h", "--to", "tcp://127.0.0.1:1")
+	if l := wrong.Line(); l != "offline: wrong token (4401)" {
 		t.Errorf("host with a wrong token printed %q, want that", l)
 	}
 	outputs := map[string]string{}
@@ -80,14 +82,14 @@ func TestTokenIsNeverPrinted(t *testing.T) {
 		}
 		outputs[name] = got.stdout + got.stderr
 	}
-	host.terminate()
-	srv.kill()
-	wrong.kill()
-	for name, p := range map[string]*process{"serve": srv, "host": host, "denied host": wrong} {
-		if p.stderr.String() == "" {
+	host.Terminate()
+	srv.Kill()
+	wrong.Kill()
+	for name, p := range map[string]*proctest.Process{"serve": srv, "host": host, "denied host": wrong} {
+		if p.Stderr.String() == "" {
 			t.Errorf("%s logged nothing at level debug", name)
 		}
-		outputs[name] = p.stdout.String() + p.stderr.String()
+		outputs[name] = p.Stdout.String() + p.Stderr.String()
 	}
 	for name, out := range outputs {
 		if strings.Contains(out, secret) {

@@ -12,11 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dialback/dialback/internal/proctest"
 	"github.com/dialback/dialback/transport"
 )
 
 // onceTransport makes a connection for each handshake.
-var onceTransport = onceClient.Transport.(*http.Transport)
+var onceTransport = proctest.Client.Transport.(*http.Transport)
 
 // reply is what a call got.
 type reply struct {
@@ -69,7 +70,7 @@ func do(ctx context.Context, client *http.Client, method, url, body string) (r r
 
 // get makes one GET of a host's path through a relay.
 func get(relay, host, path string) reply {
-	return do(context.Background(), onceClient, http.MethodGet, relay+"/hosts/"+host+path, "")
+	return do(context.Background(), proctest.Client, http.MethodGet, relay+"/hosts/"+host+path, "")
 }
 
 // getAsync is get in the background. The channel has room for the reply.
@@ -85,7 +86,7 @@ func await(t *testing.T, c <-chan reply) reply {
 	select {
 	case r := <-c:
 		return r
-	case <-time.After(patience):
+	case <-time.After(proctest.Patience):
 		t.Fatal("no reply")
 		return reply{}
 	}
@@ -127,7 +128,7 @@ func (s socket) close() {
 // wantEcho checks that a new WebSocket to a host works.
 func wantEcho(t *testing.T, why, relay, host string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), proctest.Patience)
 	defer cancel()
 	s, err := open(ctx, relay, host)
 	if err != nil {

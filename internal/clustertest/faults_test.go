@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dialback/dialback/agent"
+	"github.com/dialback/dialback/internal/proctest"
 	"github.com/dialback/dialback/transport"
 )
 
@@ -26,38 +27,38 @@ func TestNodeKilled(t *testing.T) {
 	b := startHAProxy(t, w.net, hinted)
 	hosts, _ := spread(t, w, b.address(), 6)
 	killed, client := w.nodes[0], w.nodes[1]
-	ghost := connect(t, killed.url, "ghost", script{})
-	ghost.serve(killed.url, "ghost")
-	get(client.url, "ghost", "/").want(t, "before", 200, "ghost /")
-	moving, staying := on(killed.id, hosts), append(on("node2", hosts), on("node3", hosts)...)
+	ghost := connect(t, killed.URL, "ghost", script{})
+	ghost.serve(killed.URL, "ghost")
+	get(client.URL, "ghost", "/").want(t, "before", 200, "ghost /")
+	moving, staying := on(killed.ID, hosts), append(on("node2", hosts), on("node3", hosts)...)
 
-	l := startLoad(t, "hosts of the other nodes", client.url, staying)
-	killed.p.kill()
+	l := startLoad(t, "hosts of the other nodes", client.URL, staying)
+	killed.P.Kill()
 	for _, h := range moving {
-		took := within(t, 10*time.Second, h.id+" is served again", func() bool { return get(client.url, h.id, "/").status == 200 })
+		took := proctest.Within(t, 10*time.Second, h.id+" is served again", func() bool { return get(client.URL, h.id, "/").status == 200 })
 		t.Logf("%s was served again after %v", h.id, took)
 	}
-	r := get(client.url, "ghost", "/")
+	r := get(client.URL, "ghost", "/")
 	r.wantCode(t, "a host of the node that is gone", 503, r.code, slowest)
 	l.stop()
 
-	killed.start()
-	killed.awaitUp()
+	killed.Start()
+	killed.AwaitUp()
 	for _, n := range w.nodes {
-		within(t, 5*time.Second, "the ghost is offline at "+n.id, func() bool { return !isOnline(t, n, "ghost") })
-		get(n.url, "ghost", "/").wantCode(t, "a host of the node's earlier life, through "+n.id, 503, "host_offline", slowest)
+		proctest.Within(t, 5*time.Second, "the ghost is offline at "+n.ID, func() bool { return !isOnline(t, n, "ghost") })
+		get(n.URL, "ghost", "/").wantCode(t, "a host of the node's earlier life, through "+n.ID, 503, "host_offline", slowest)
 	}
-	again := connect(t, killed.url, "ghost", script{})
-	again.serve(killed.url, "back")
+	again := connect(t, killed.URL, "ghost", script{})
+	again.serve(killed.URL, "back")
 	for _, n := range w.nodes {
-		get(n.url, "ghost", "/").want(t, "when it is back, through "+n.id, 200, "back /")
+		get(n.URL, "ghost", "/").want(t, "when it is back, through "+n.ID, 200, "back /")
 	}
 }
 
 // isOnline asks a node for the presence of a host.
 func isOnline(t *testing.T, n *node, host string) bool {
 	t.Helper()
-	resp, err := onceClient.Get(n.url + "/presence?hostIds=" + host)
+	resp, err := proctest.Client.Get(n.URL + "/presence?hostIds=" + host)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,38 +79,38 @@ func TestNodeStops(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 3)
 	stopped, client := w.nodes[0], w.nodes[1]
-	mute := connect(t, stopped.url, "mute", script{})
-	older := connect(t, stopped.url, "h", script{})
-	older.serve(stopped.url, "old")
+	mute := connect(t, stopped.URL, "mute", script{})
+	older := connect(t, stopped.URL, "h", script{})
+	older.serve(stopped.URL, "old")
 	quick := startHostWith(t, agent.Config{
-		RelayURL: stopped.url, HostID: "quick", HeartbeatInterval: time.Second, SilenceTimeout: 3 * time.Second,
+		RelayURL: stopped.URL, HostID: "quick", HeartbeatInterval: time.Second, SilenceTimeout: 3 * time.Second,
 		Transport: onlyTo(stopped, w.nodes[2]),
 	}, nil)
 	awaitOnline(t, quick)
-	get(client.url, "h", "/").want(t, "before", 200, "old /")
-	get(client.url, "quick", "/").want(t, "before", 200, "quick /")
+	get(client.URL, "h", "/").want(t, "before", 200, "old /")
+	get(client.URL, "quick", "/").want(t, "before", 200, "quick /")
 
-	stopped.stop()
+	stopped.Stop()
 	begun := time.Now()
-	get(client.url, "mute", "/").wantCode(t, "a host of a node that stands still", 503, "node_unreachable", time.Second+busy)
-	newer := connect(t, w.nodes[2].url, "h", script{})
-	newer.serve(w.nodes[2].url, "new")
-	get(client.url, "h", "/").want(t, "a host that has moved", 200, "new /")
-	within(t, 10*time.Second, "an agent has left by its heartbeat", func() bool { return quick.at() == w.nodes[2].id })
-	get(client.url, "quick", "/").want(t, "an agent that has moved", 200, "quick /")
-	within(t, lease+10*time.Second-time.Since(begun), "the host is offline", func() bool { return !isOnline(t, client, "mute") })
-	get(client.url, "mute", "/").wantCode(t, "a host of a node without a lease", 503, "host_offline", busy)
+	get(client.URL, "mute", "/").wantCode(t, "a host of a node that stands still", 503, "node_unreachable", time.Second+busy)
+	newer := connect(t, w.nodes[2].URL, "h", script{})
+	newer.serve(w.nodes[2].URL, "new")
+	get(client.URL, "h", "/").want(t, "a host that has moved", 200, "new /")
+	proctest.Within(t, 10*time.Second, "an agent has left by its heartbeat", func() bool { return quick.at() == w.nodes[2].ID })
+	get(client.URL, "quick", "/").want(t, "an agent that has moved", 200, "quick /")
+	proctest.Within(t, lease+10*time.Second-time.Since(begun), "the host is offline", func() bool { return !isOnline(t, client, "mute") })
+	get(client.URL, "mute", "/").wantCode(t, "a host of a node without a lease", 503, "host_offline", busy)
 
-	stopped.resume()
+	stopped.Resume()
 	older.wantClosed("the socket of a node that was replaced meanwhile", transport.CloseReplaced)
-	within(t, 10*time.Second, "the host that has not moved is served again", func() bool { return isOnline(t, client, "mute") })
+	proctest.Within(t, 10*time.Second, "the host that has not moved is served again", func() bool { return isOnline(t, client, "mute") })
 	// It gets the dial of the call that failed, too; nobody waits for it any more.
-	mute.wantRefused("a dial-back to a caller that was told otherwise", client.url, mute.nextDial("the late dial"))
-	mute.serve(stopped.url, "mute")
+	mute.wantRefused("a dial-back to a caller that was told otherwise", client.URL, mute.nextDial("the late dial"))
+	mute.serve(stopped.URL, "mute")
 	for _, n := range w.nodes {
-		get(n.url, "mute", "/").want(t, "a host that has not moved, through "+n.id, 200, "mute /")
-		get(n.url, "h", "/").want(t, "afterwards, through "+n.id, 200, "new /")
-		get(n.url, "quick", "/").want(t, "afterwards, through "+n.id, 200, "quick /")
+		get(n.URL, "mute", "/").want(t, "a host that has not moved, through "+n.ID, 200, "mute /")
+		get(n.URL, "h", "/").want(t, "afterwards, through "+n.ID, 200, "new /")
+		get(n.URL, "quick", "/").want(t, "afterwards, through "+n.ID, 200, "quick /")
 	}
 }
 
@@ -119,12 +120,12 @@ func TestNodesApart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 3)
 	for _, n := range w.nodes {
-		h := connect(t, n.url, "at-"+n.id, script{})
-		h.serve(n.url, "of "+n.id)
+		h := connect(t, n.URL, "at-"+n.ID, script{})
+		h.serve(n.URL, "of "+n.ID)
 	}
 	check := func(why string, from, host *node) {
 		t.Helper()
-		get(from.url, "at-"+host.id, "/").want(t, why, 200, "of "+host.id+" /")
+		get(from.URL, "at-"+host.ID, "/").want(t, why, 200, "of "+host.ID+" /")
 	}
 	for _, from := range w.nodes {
 		for _, host := range w.nodes {
@@ -132,18 +133,18 @@ func TestNodesApart(t *testing.T) {
 		}
 	}
 	apart := w.nodes[0]
-	apart.calls.setStalled(true)
+	apart.calls.SetStalled(true)
 	for range 3 {
-		get(w.nodes[1].url, "at-node1", "/").wantCode(t, "across", 503, "node_unreachable", time.Second+busy)
+		get(w.nodes[1].URL, "at-node1", "/").wantCode(t, "across", 503, "node_unreachable", time.Second+busy)
 		check("its own", apart, apart)
 		check("its own", w.nodes[1], w.nodes[1])
 		check("of a third", w.nodes[1], w.nodes[2])
 	}
-	apart.calls.setStalled(false)
+	apart.calls.SetStalled(false)
 	for _, from := range w.nodes {
 		for _, host := range w.nodes {
-			within(t, 10*time.Second, fmt.Sprintf("%s serves hosts of %s", from.id, host.id), func() bool {
-				return get(from.url, "at-"+host.id, "/").body == "of "+host.id+" /"
+			proctest.Within(t, 10*time.Second, fmt.Sprintf("%s serves hosts of %s", from.ID, host.ID), func() bool {
+				return get(from.URL, "at-"+host.ID, "/").body == "of "+host.ID+" /"
 			})
 		}
 	}
@@ -155,18 +156,18 @@ func TestOneNodeIDTwice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2)
 	older, other := w.nodes[0], w.nodes[1]
-	h := connect(t, older.url, "h", script{})
-	newer := w.addNode(4, older.id)
-	newer.awaitUp()
+	h := connect(t, older.URL, "h", script{})
+	newer := w.addNode(4, older.ID)
+	newer.AwaitUp()
 	h.wantClosed("a host of the older process", transport.CloseRestart)
-	_, err := transport.Dial(t.Context(), older.url+"/v2/control?hostId=h", &transport.DialOptions{Transport: onceTransport})
+	_, err := transport.Dial(t.Context(), older.URL+"/v2/control?hostId=h", &transport.DialOptions{Transport: onceTransport})
 	var refused *transport.HandshakeError
 	if !errors.As(err, &refused) || refused.Status != http.StatusServiceUnavailable {
 		t.Errorf("a host that comes to the older process: %v, want 503", err)
 	}
-	again := connect(t, newer.url, "h", script{})
-	again.serve(newer.url, "new")
+	again := connect(t, newer.URL, "h", script{})
+	again.serve(newer.URL, "new")
 	for _, n := range []*node{newer, other} {
-		get(n.url, "h", "/").want(t, "through "+n.id, 200, "new /")
+		get(n.URL, "h", "/").want(t, "through "+n.ID, 200, "new /")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dialback/dialback/internal/proctest"
 	"github.com/dialback/dialback/transport"
 )
 
@@ -16,27 +17,27 @@ func TestFencing_NodeStopsForLong(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2)
 	stopped := w.nodes[0]
-	older := connect(t, stopped.url, "h", script{})
-	before := getAsync(stopped.url, "h", "/before")
-	older.answer(stopped.url, older.nextDial("before"), "old")
+	older := connect(t, stopped.URL, "h", script{})
+	before := getAsync(stopped.URL, "h", "/before")
+	older.answer(stopped.URL, older.nextDial("before"), "old")
 	await(t, before).want(t, "before", 200, "old /before")
 	release := keepNews(stopped)
 
-	held := stopped.store.catch(holdReply, inRedis("h"))
-	late := getAsync(stopped.url, "h", "/late")
-	held.await(t)
-	stopped.stop()
-	newer := connect(t, w.nodes[1].url, "h", script{})
-	newer.serve(w.nodes[1].url, "new")
-	held.release()
+	held := stopped.store.Catch(proctest.HoldReply, inRedis("h"))
+	late := getAsync(stopped.URL, "h", "/late")
+	held.Await(t)
+	stopped.Stop()
+	newer := connect(t, w.nodes[1].URL, "h", script{})
+	newer.serve(w.nodes[1].URL, "new")
+	held.Release()
 	const limits = 2 * time.Second // StoreTimeout is 1 s, and that of Redis half of it
 	time.Sleep(limits)             // what is tested is that this time passes
-	stopped.resume()
+	stopped.Resume()
 
 	var r reply
 	select {
 	case d := <-older.dials:
-		older.wantRefused("the late dial-back", stopped.url, d)
+		older.wantRefused("the late dial-back", stopped.URL, d)
 		r = await(t, late)
 	case r = <-late:
 	}
@@ -45,7 +46,7 @@ func TestFencing_NodeStopsForLong(t *testing.T) {
 	}
 	release()
 	older.wantClosed("the older socket, once its node knows", transport.CloseReplaced)
-	within(t, 10*time.Second, "all is well", func() bool { return get(stopped.url, "h", "/").status == 200 })
+	proctest.Within(t, 10*time.Second, "all is well", func() bool { return get(stopped.URL, "h", "/").status == 200 })
 	wantNew(t, w, "h", older)
 }
 
@@ -56,15 +57,15 @@ func TestFencing_NodeStopsForGood(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 3)
 	stopped, client := w.nodes[0], w.nodes[2]
-	older := connect(t, stopped.url, "h", script{})
-	older.serve(stopped.url, "old")
-	get(client.url, "h", "/").want(t, "before", 200, "old /")
-	held := stopped.calls.catch(holdRequest, "/node/dial ")
-	late := getAsync(client.url, "h", "/late")
-	held.await(t)
-	stopped.stop()
-	newer := connect(t, w.nodes[1].url, "h", script{})
-	newer.serve(w.nodes[1].url, "new")
+	older := connect(t, stopped.URL, "h", script{})
+	older.serve(stopped.URL, "old")
+	get(client.URL, "h", "/").want(t, "before", 200, "old /")
+	held := stopped.calls.Catch(proctest.HoldRequest, "/node/dial ")
+	late := getAsync(client.URL, "h", "/late")
+	held.Await(t)
+	stopped.Stop()
+	newer := connect(t, w.nodes[1].URL, "h", script{})
+	newer.serve(w.nodes[1].URL, "new")
 	await(t, late).want(t, "the caller", 200, "new /late")
-	stopped.resume()
+	stopped.Resume()
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dialback/dialback/agent"
+	"github.com/dialback/dialback/internal/proctest"
 	"github.com/dialback/dialback/relay"
 	"github.com/dialback/dialback/store"
 	"github.com/dialback/dialback/store/memory"
@@ -29,7 +30,7 @@ type counted struct {
 // the test.
 func startCounted(t *testing.T, n int) *counted {
 	t.Helper()
-	c := &counted{network: newNet()}
+	c := &counted{network: proctest.Network()}
 	st := memory.New()
 	for i := range n {
 		c.add(t, i+1, st)
@@ -125,7 +126,7 @@ func TestBalancer_Hint(t *testing.T) {
 // wantBytes checks that a byte stream to the raw echo of a host works.
 func wantBytes(t *testing.T, relay, host string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), proctest.Patience)
 	defer cancel()
 	conn, err := transport.Dial(ctx, relay+"/connect/"+host+"?service=echo", &transport.DialOptions{Transport: onceTransport})
 	if err != nil {
@@ -137,7 +138,7 @@ func wantBytes(t *testing.T, relay, host string) {
 		_ = s.Close()
 		<-conn.Done()
 	}()
-	_ = s.SetDeadline(time.Now().Add(patience))
+	_ = s.SetDeadline(time.Now().Add(proctest.Patience))
 	want := strings.Repeat("bytes ", 20_000)
 	go func() {
 		_, _ = io.WriteString(s, want) // what is missing is missed below
@@ -166,14 +167,14 @@ func TestBalancer_GetsNotInTheWay(t *testing.T) {
 			}
 
 			big := strings.Repeat("0123456789abcdef", 1<<18) // 4 MiB
-			if r := do(t.Context(), onceClient, "POST", b.address()+"/hosts/h/echo", big); r.body != big {
+			if r := do(t.Context(), proctest.Client, "POST", b.address()+"/hosts/h/echo", big); r.body != big {
 				t.Errorf("echo of %d bytes: %v", len(big), r)
 			}
 
 			s.answerInParts(t, b.address()+"/hosts/h/parts")
 			s.askInParts(t, b.address()+"/hosts/h/upload")
 
-			if r := do(t.Context(), onceClient, "POST", b.address()+"/node/dial", "{}"); r.status != 404 {
+			if r := do(t.Context(), proctest.Client, "POST", b.address()+"/node/dial", "{}"); r.status != 404 {
 				t.Errorf("a node call from outside: %v, want 404 of the balancer", r)
 			}
 		})
@@ -223,7 +224,7 @@ func (s *slowService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // first has come.
 func (s *slowService) answerInParts(t *testing.T, url string) {
 	t.Helper()
-	resp, err := onceClient.Get(url)
+	resp, err := proctest.Client.Get(url)
 	if err != nil {
 		t.Errorf("an answer in parts: %v; the first part must not wait for the second", err)
 		return
@@ -246,7 +247,7 @@ func (s *slowService) askInParts(t *testing.T, url string) {
 	body, parts := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		resp, err := onceClient.Post(url, "text/plain", body)
+		resp, err := proctest.Client.Post(url, "text/plain", body)
 		if err == nil {
 			err = resp.Body.Close()
 		}
@@ -259,7 +260,7 @@ func (s *slowService) askInParts(t *testing.T, url string) {
 			if got != part {
 				t.Errorf("a request in parts: the service got %q, want %q", got, part)
 			}
-		case <-time.After(patience):
+		case <-time.After(proctest.Patience):
 			t.Errorf("a request in parts: %q has not come; a request must not be collected first", part)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dialback/dialback/agent"
+	"github.com/dialback/dialback/internal/proctest"
 	"github.com/dialback/dialback/transport"
 )
 
@@ -92,7 +93,7 @@ func (h *host) counts() (online, offline int) {
 func awaitOnline(t *testing.T, hosts ...*host) {
 	t.Helper()
 	for _, h := range hosts {
-		within(t, patience, h.id+" is online", func() bool { return h.agent.Stats().Online && h.at() != "" })
+		proctest.Within(t, proctest.Patience, h.id+" is online", func() bool { return h.agent.Stats().Online && h.at() != "" })
 	}
 }
 
@@ -154,7 +155,7 @@ func onlyTo(first, second *node) *http.Transport {
 		if !answers(ctx, first) {
 			n = second
 		}
-		return (&net.Dialer{}).DialContext(ctx, network, n.addr)
+		return (&net.Dialer{}).DialContext(ctx, network, n.Addr)
 	}}
 }
 
@@ -162,11 +163,11 @@ func onlyTo(first, second *node) *http.Transport {
 func answers(ctx context.Context, n *node) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.url+"/health", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL+"/health", nil)
 	if err != nil {
 		return false
 	}
-	resp, err := onceClient.Do(req)
+	resp, err := proctest.Client.Do(req)
 	if err != nil {
 		return false
 	}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/dialback/dialback/internal/proctest"
 )
 
 // slowest is how long a call may take while nodes come and go.
@@ -46,7 +48,7 @@ func startLoad(t *testing.T, name, relay string, hosts []*host) *load {
 		t: t, name: name, relay: relay, hosts: hosts, cancel: cancel, calls: make(map[string]int),
 		// A connection that is kept open may be closed by a balancer at the
 		// very moment of a POST, which nobody can repeat.
-		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience},
+		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: proctest.Patience},
 	}
 	t.Cleanup(cancel)
 	l.every(ctx, "GET", func(h *host, n int) error {
@@ -58,7 +60,7 @@ func startLoad(t *testing.T, name, relay string, hosts []*host) *load {
 		return l.expect(do(context.WithoutCancel(ctx), l.client, "POST", relay+"/hosts/"+h.id+"/echo", body), body)
 	})
 	l.every(ctx, "WebSocket", func(h *host, n int) error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), proctest.Patience)
 		defer cancel()
 		s, err := open(ctx, relay, h.id)
 		if err != nil {
@@ -73,7 +75,7 @@ func startLoad(t *testing.T, name, relay string, hosts []*host) *load {
 // keep adds a WebSocket to each host, which must last until the load stops.
 func (l *load) keep() {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(l.t.Context(), proctest.Patience)
 	defer cancel()
 	stop := make(chan struct{})
 	cancelLoad := l.cancel
@@ -96,7 +98,7 @@ func (l *load) echoes(s socket, host string, stop <-chan struct{}) {
 			return
 		case <-time.After(pause):
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), proctest.Patience)
 		begun := time.Now()
 		err := s.echo(ctx, fmt.Sprint("message ", n))
 		cancel()

@@ -11,43 +11,14 @@
 package clustertest
 
 import (
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
+	"time"
 
-	"go.uber.org/goleak"
+	"github.com/dialback/dialback/internal/proctest"
 )
 
-// program is the command dialback, built once.
-var program string
+func TestMain(m *testing.M) { os.Exit(proctest.RunTests(m)) }
 
-func TestMain(m *testing.M) { os.Exit(runTests(m)) }
-
-func runTests(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "clustertest-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	program = filepath.Join(dir, "dialback")
-	if out, err := exec.Command("go", "build", "-o", program, "github.com/dialback/dialback/cmd/dialback").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build of the command: %v\n%s", err, out)
-		return 1
-	}
-	// Only what the tests set may speak to the processes.
-	for _, v := range os.Environ() {
-		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "DIALBACK_") && name != "DIALBACK_CI" {
-			os.Unsetenv(name)
-		}
-	}
-	code := m.Run()
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintf(os.Stderr, "goroutines left: %v\n", err)
-		return 1
-	}
-	return code
-}
+// busy is what a machine with too much to do may add to a time that is promised.
+const busy = time.Second

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dialback/dialback/internal/proctest"
 	"github.com/dialback/dialback/internal/redistest"
 )
 
@@ -20,10 +21,10 @@ func spread(t *testing.T, w *world, balancer string, n int) (hosts []*host, v2 [
 	}
 	awaitOnline(t, hosts...)
 	for _, n := range w.nodes {
-		if len(on(n.id, hosts)) == 0 {
-			t.Fatalf("no host is at %s: the test would test less than it says", n.id)
+		if len(on(n.ID, hosts)) == 0 {
+			t.Fatalf("no host is at %s: the test would test less than it says", n.ID)
 		}
-		h := connect(t, n.url, "v2-"+n.id, script{})
+		h := connect(t, n.URL, "v2-"+n.ID, script{})
 		h.serve(balancer, h.id)
 		v2 = append(v2, h)
 	}
@@ -65,14 +66,14 @@ func TestRedisAway(t *testing.T) {
 		end()
 		back := time.Now()
 		for _, n := range w.nodes {
-			within(t, 10*time.Second, n.id+" has its Store again", func() bool { return !n.isDegraded() })
+			proctest.Within(t, 10*time.Second, n.ID+" has its Store again", func() bool { return !n.IsDegraded() })
 		}
 		for _, n := range w.nodes {
 			for _, h := range hosts {
-				within(t, 10*time.Second, h.id+" is served everywhere", func() bool { return get(n.url, h.id, "/").status == 200 })
+				proctest.Within(t, 10*time.Second, h.id+" is served everywhere", func() bool { return get(n.URL, h.id, "/").status == 200 })
 			}
 			for _, h := range v2 {
-				within(t, 10*time.Second, h.id+" is served everywhere", func() bool { return get(n.url, h.id, "/").status == 200 })
+				proctest.Within(t, 10*time.Second, h.id+" is served everywhere", func() bool { return get(n.URL, h.id, "/").status == 200 })
 			}
 		}
 		if d := time.Since(back); d > 10*time.Second {
@@ -98,23 +99,23 @@ func TestRedisAway(t *testing.T) {
 
 	outage("Redis is silent", func() {
 		for _, n := range w.nodes {
-			n.store.setStalled(true)
+			n.store.SetStalled(true)
 		}
 	}, func() {
 		for _, n := range w.nodes {
-			n.store.setStalled(false)
+			n.store.SetStalled(false)
 		}
 	})
 	outage("Redis refuses, and comes back empty", func() {
 		w.redis.Stop()
 		for _, n := range w.nodes {
-			n.store.setCut(true)
+			n.store.SetCut(true)
 		}
 	}, func() {
 		w.redis = redistest.Start(t)
 		for _, n := range w.nodes {
-			n.store.turnTo(w.redis.Network, w.redis.Addr)
-			n.store.setCut(false)
+			n.store.TurnTo(w.redis.Network, w.redis.Addr)
+			n.store.SetCut(false)
 		}
 	})
 }
@@ -124,10 +125,10 @@ func wantAllServed(t *testing.T, w *world, hosts []*host, v2 []*scripted, why st
 	t.Helper()
 	for _, n := range w.nodes {
 		for _, h := range hosts {
-			get(n.url, h.id, "/").want(t, why+": "+h.id+" through "+n.id, 200, h.id+" /")
+			get(n.URL, h.id, "/").want(t, why+": "+h.id+" through "+n.ID, 200, h.id+" /")
 		}
 		for _, h := range v2 {
-			get(n.url, h.id, "/").want(t, why+": "+h.id+" through "+n.id, 200, h.id+" /")
+			get(n.URL, h.id, "/").want(t, why+": "+h.id+" through "+n.ID, 200, h.id+" /")
 		}
 	}
 }
@@ -143,11 +144,11 @@ func wantServedAtHome(t *testing.T, w *world, hosts []*host, v2 []*scripted, why
 		for _, n := range w.nodes {
 			wg.Go(func() {
 				kept := time.Since(gone) < time.Second
-				switch r := get(n.url, id, "/"); {
-				case n.id == home:
-					r.want(t, why+": "+id+" through "+n.id+", which holds it", 200, id+" /")
+				switch r := get(n.URL, id, "/"); {
+				case n.ID == home:
+					r.want(t, why+": "+id+" through "+n.ID+", which holds it", 200, id+" /")
 				case r.status != 200 || !kept:
-					r.wantCode(t, why+": "+id+" through "+n.id, 503, "store_unavailable", time.Second+busy)
+					r.wantCode(t, why+": "+id+" through "+n.ID, 503, "store_unavailable", time.Second+busy)
 				}
 			})
 		}
@@ -157,7 +158,7 @@ func wantServedAtHome(t *testing.T, w *world, hosts []*host, v2 []*scripted, why
 	}
 	for i, h := range v2 {
 		h.ping()
-		check(h.id, w.nodes[i].id)
+		check(h.id, w.nodes[i].ID)
 	}
 	wg.Wait()
 }
@@ -171,27 +172,27 @@ func TestRedisAway_FromOneNode(t *testing.T) {
 	hosts, v2 := spread(t, w, b.address(), 9)
 	wantAllServed(t, w, hosts, v2, "before")
 	alone := w.nodes[0]
-	moving, staying := on(alone.id, hosts), append(on("node2", hosts), on("node3", hosts)...)
+	moving, staying := on(alone.ID, hosts), append(on("node2", hosts), on("node3", hosts)...)
 	connects := make(map[string]uint64)
 	for _, h := range hosts {
 		connects[h.id] = h.agent.Stats().Connects
 	}
 
-	alone.store.setCut(true)
+	alone.store.SetCut(true)
 	cut := time.Now()
-	within(t, time.Minute, "all hosts have left the node without a Store", func() bool {
+	proctest.Within(t, time.Minute, "all hosts have left the node without a Store", func() bool {
 		for _, h := range staying {
 			for _, n := range w.nodes[1:] {
-				get(n.url, h.id, "/").want(t, "a host of another node", 200, h.id+" /")
+				get(n.URL, h.id, "/").want(t, "a host of another node", 200, h.id+" /")
 			}
 		}
-		return len(on(alone.id, hosts)) == 0 && !v2[0].isOpen()
+		return len(on(alone.ID, hosts)) == 0 && !v2[0].isOpen()
 	})
 	t.Logf("%d hosts have moved within %v", len(moving), time.Since(cut))
 	v2[0].wantClosed("a v2 host of the node without a Store", 1012)
 	for _, h := range moving {
 		for _, n := range w.nodes[1:] {
-			get(n.url, h.id, "/").want(t, "a host that has moved", 200, h.id+" /")
+			get(n.URL, h.id, "/").want(t, "a host that has moved", 200, h.id+" /")
 		}
 		// One attempt, and a few more that may have met the node that it left.
 		if n := h.agent.Stats().Connects - connects[h.id]; n > 5 {
@@ -204,7 +205,7 @@ func TestRedisAway_FromOneNode(t *testing.T) {
 		}
 	}
 
-	alone.store.setCut(false)
-	within(t, 10*time.Second, "the node has its Store again", func() bool { return !alone.isDegraded() })
+	alone.store.SetCut(false)
+	proctest.Within(t, 10*time.Second, "the node has its Store again", func() bool { return !alone.IsDegraded() })
 	wantAllServed(t, w, hosts, v2[1:], "after")
 }

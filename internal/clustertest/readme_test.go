@@ -17,7 +17,7 @@ func TestReadme_QuotesTheConfigurations(t *testing.T) {
 		t.Fatal(err)
 	}
 	for language, name := range map[string]string{"haproxy": "haproxy.cfg", "nginx": "nginx.conf"} {
-		conf, err := os.ReadFile(docs + name)
+		conf, err := os.ReadFile("../../docs/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dialback/dialback/agent"
+	"github.com/dialback/dialback/internal/proctest"
 )
 
 // All three nodes are restarted, one after the other, under steady calls behind
@@ -20,7 +21,7 @@ func TestRollingRestart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, 3)
-			rollingRestart(t, w, startBalancer(t, w.net, hinted), startSSHServer(t))
+			rollingRestart(t, w, startBalancer(t, w.net, hinted), proctest.StartSSHD(t))
 		})
 	}
 }
@@ -28,11 +29,11 @@ func TestRollingRestart(t *testing.T) {
 // rollingRestart restarts the nodes of a world under load. Without ssh nothing
 // is kept during a restart: without the ticket's hint, what two nodes keep may
 // pass through the third.
-func rollingRestart(t *testing.T, w *world, b balancer, ssh *sshServer) {
+func rollingRestart(t *testing.T, w *world, b balancer, ssh *proctest.SSHD) {
 	t.Helper()
 	more := make(map[string]agent.Handler)
 	if ssh != nil {
-		more["ssh"] = agent.ForwardTCP(ssh.addr)
+		more["ssh"] = agent.ForwardTCP(ssh.Addr)
 	}
 	var hosts []*host
 	for i := range 6 {
@@ -54,22 +55,22 @@ func rollingRestart(t *testing.T, w *world, b balancer, ssh *sshServer) {
 	}
 	for _, n := range w.nodes {
 		for _, h := range hosts {
-			get(n.url, h.id, "/").want(t, "afterwards", 200, h.id+" /")
+			get(n.URL, h.id, "/").want(t, "afterwards", 200, h.id+" /")
 		}
 	}
 }
 
 // restart restarts one node, with load at the others and, if ssh is given, kept
 // WebSockets at them and a transfer through one of them.
-func restart(t *testing.T, w *world, b balancer, n *node, hosts []*host, ssh *sshServer, other *node) {
+func restart(t *testing.T, w *world, b balancer, n *node, hosts []*host, ssh *proctest.SSHD, other *node) {
 	t.Helper()
-	during := fmt.Sprintf(" during the restart of %s", n.id)
+	during := fmt.Sprintf(" during the restart of %s", n.ID)
 	var staying []*load
 	for _, s := range w.nodes {
 		if s == n {
 			continue
 		}
-		l := startLoad(t, "at "+s.id+during, s.url, hosts)
+		l := startLoad(t, "at "+s.ID+during, s.URL, hosts)
 		if ssh != nil {
 			l.keep()
 		}
@@ -79,20 +80,20 @@ func restart(t *testing.T, w *world, b balancer, n *node, hosts []*host, ssh *ss
 	if ssh != nil {
 		// A host whose control socket goes: that of a stream is not needed for it.
 		host := hosts[0]
-		if there := on(n.id, hosts); len(there) > 0 {
+		if there := on(n.ID, hosts); len(there) > 0 {
 			host = there[0]
 		}
-		x = ssh.startTransfer("ssh"+during, other.url, host.id)
+		x = startTransfer(t, ssh, "ssh"+during, other.URL, host.id)
 	}
 
 	begun := time.Now()
-	b.takeOut(n.id)
-	n.p.terminate()
-	t.Logf("%s has drained within %v", n.id, time.Since(begun).Round(time.Millisecond))
-	within(t, patience, "all hosts have left "+n.id, func() bool { return len(on(n.id, hosts)) == 0 })
-	n.start()
-	n.awaitUp()
-	b.putIn(n.id)
+	b.takeOut(n.ID)
+	n.P.Terminate()
+	t.Logf("%s has drained within %v", n.ID, time.Since(begun).Round(time.Millisecond))
+	proctest.Within(t, proctest.Patience, "all hosts have left "+n.ID, func() bool { return len(on(n.ID, hosts)) == 0 })
+	n.Start()
+	n.AwaitUp()
+	b.putIn(n.ID)
 
 	if x != nil {
 		x.end()

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dialback/dialback/internal/proctest"
 	"github.com/dialback/dialback/transport"
 )
 
@@ -84,7 +85,7 @@ func (h *scripted) awaitClaim() {
 	case <-h.hello:
 	case <-h.closed:
 		h.t.Fatalf("control socket of %s ended: %v", h.id, h.err)
-	case <-time.After(patience):
+	case <-time.After(proctest.Patience):
 		h.t.Fatalf("control socket of %s was not confirmed", h.id)
 	}
 }
@@ -144,7 +145,7 @@ func (h *scripted) wantClosed(why string, code transport.CloseCode) {
 		if got := transport.CloseCodeOf(h.err); got != code {
 			h.t.Errorf("%s: closed with %v, want %d", why, h.err, code)
 		}
-	case <-time.After(patience):
+	case <-time.After(proctest.Patience):
 		h.t.Errorf("%s: not closed, want %d", why, code)
 	}
 }
@@ -157,7 +158,7 @@ func (h *scripted) nextDial(why string) transport.StreamDial {
 		return d
 	case <-h.closed:
 		h.t.Fatalf("%s: the control socket ended before the dial: %v", why, h.err)
-	case <-time.After(patience):
+	case <-time.After(proctest.Patience):
 		h.t.Fatalf("%s: no dial", why)
 	}
 	return transport.StreamDial{}
@@ -267,8 +268,8 @@ func (h *scripted) refuse(d transport.StreamDial, reason string) {
 // connectPatiently is connect at a node that may have no Store for a moment.
 func connectPatiently(t *testing.T, relay, id string) *scripted {
 	t.Helper()
-	within(t, patience, "the node takes hosts", func() bool {
-		resp, err := onceClient.Get(relay + "/health")
+	proctest.Within(t, proctest.Patience, "the node takes hosts", func() bool {
+		resp, err := proctest.Client.Get(relay + "/health")
 		if err != nil {
 			return false
 		}

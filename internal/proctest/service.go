@@ -1,6 +1,4 @@
-//go:build unix
-
-package main_test
+package proctest
 
 import (
 	"net"
@@ -8,25 +6,28 @@ import (
 	"testing"
 )
 
-// tcpService answers each connection on a loopback port with serve, and returns
-// its address. It ends with the test.
-func tcpService(t *testing.T, serve func(*net.TCPConn)) string {
-	t.Helper()
+// Serve answers each connection on a loopback port with serve, and returns its
+// address. It ends with the test: connections are closed, and serve is waited
+// for.
+func Serve(tb testing.TB, serve func(*net.TCPConn)) string {
+	tb.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	s := &service{ln: ln, serve: serve, open: make(map[*net.TCPConn]struct{})}
 	s.wg.Go(s.accept)
-	t.Cleanup(s.close)
+	tb.Cleanup(s.close)
 	return ln.Addr().String()
 }
 
 type service struct {
+	// Immutable after Serve.
 	ln    net.Listener
 	serve func(*net.TCPConn)
 	wg    sync.WaitGroup
 
+	// Guarded by mu.
 	mu   sync.Mutex
 	open map[*net.TCPConn]struct{}
 	over bool
