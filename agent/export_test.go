@@ -16,4 +16,7 @@ func (b *Backoff) Next(now time.Time, err error, lasted time.Duration) (time.Dur
 }
 
 // KeepAliveTimeout is exported for its table.
-var KeepAliveTimeout = keepAliveTimeout
+func KeepAliveTimeout(value string) (time.Duration, bool) {
+	h := head{keepAlive: [][]byte{[]byte(value)}}
+	return h.keeps()
+}

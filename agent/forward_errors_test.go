@@ -23,7 +23,7 @@ func TestForwardHTTP_ServiceDown(t *testing.T) {
 		{"refused", "GET", "service down: connection refused", 502, nil},
 		{"refused POST", "POST", "service down: connection refused", 502, nil},
 		{"closes without an answer", "POST", "the service closed the connection before it answered", 502, func(c net.Conn) { c.Close() }},
-		{"no HTTP", "GET", "the service closed the connection before it answered", 502, func(c net.Conn) {
+		{"no HTTP", "GET", "the service's answer is not valid HTTP/1.1: the first line is malformed", 502, func(c net.Conn) {
 			_, _ = io.WriteString(c, "SSH-2.0-x\r\n\r\n")
 			c.Close()
 		}},

@@ -1,19 +1,17 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"log"
-	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/url"
 	"strings"
-	"time"
+
+	"github.com/dialback/dialback/transport"
 )
 
 // HTTPOptions configure ForwardHTTPWith.
@@ -28,13 +26,15 @@ type HTTPOptions struct {
 
 // ForwardHTTP is an HTTP service that another server on this machine answers:
 // target is its URL, "http://127.0.0.1:3000". A path in it is put before that
-// of every request.
+// of every request. The service is spoken to by HTTP/1.1.
 //
 // Path and query reach the service to the letter; a path that would lead out of
 // target's is answered 400. The Host header is that of target; X-Forwarded-*
 // are those that the relay set. Streaming, trailers, informational answers and
 // upgrades work. When the client leaves, its request is canceled. An answer
-// that breaks off in the middle breaks off for the client too.
+// that breaks off in the middle breaks off for the client too. A message whose
+// framing is ambiguous is not forwarded, nor is one whose header is larger than
+// 1 MiB.
 //
 // Connections to the service are kept, but a request that could not be sent
 // again (anything but GET, HEAD, OPTIONS and TRACE without a body, or with an
@@ -48,10 +48,10 @@ func ForwardHTTP(target string) Handler { return ForwardHTTPWith(target, HTTPOpt
 // ForwardHTTPWith is ForwardHTTP with options.
 func ForwardHTTPWith(target string, o HTTPOptions) Handler {
 	u, err := parseTarget(target)
-	return &httpHandler{err: err, build: func(e env) (http.Handler, func()) {
-		f := newForwarder(u, &o, e)
-		return f, f.hop.close
-	}}
+	if err == nil && !isHost(o.Host) {
+		err = errors.New("HTTPOptions.Host is not a host")
+	}
+	return &forwardHandler{target: u, options: o, err: err}
 }
 
 func parseTarget(target string) (*url.URL, error) {
@@ -65,71 +65,79 @@ func parseTarget(target string) (*url.URL, error) {
 	if u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("want a host and a path only in the target")
 	}
+	if !isHost(u.Host) {
+		return nil, errors.New("want the host of the target in ASCII")
+	}
 	return u, nil
 }
 
-// forwarder passes requests on to one local service.
-type forwarder struct {
-	// Immutable after newForwarder.
-	target *url.URL
-	base   string // escaped path of the target, without trailing slash
-	host   string // for the Host header
-	hop    *hop
-	proxy  *httputil.ReverseProxy
-	env    env
+// isHost reports whether host can be sent as a Host header.
+func isHost(host string) bool {
+	for _, c := range []byte(host) {
+		if c <= ' ' || c >= 0x7f || c == '/' {
+			return false
+		}
+	}
+	return true
 }
 
-// flushLater is how long bytes of an answer whose length is known may wait for
-// more of it: header and body of a small one leave together. An answer of
-// unknown length is a stream, and sent on as it comes.
-const flushLater = 5 * time.Millisecond
-
-func newForwarder(target *url.URL, o *HTTPOptions, e env) *forwarder {
-	f := &forwarder{
-		target: target,
-		base:   strings.TrimRight(target.EscapedPath(), "/"),
-		host:   o.Host,
-		hop:    newHop(o, e.dialTimeout),
-		env:    e,
-	}
-	if f.host == "" {
-		f.host = target.Host
-	}
-	f.proxy = &httputil.ReverseProxy{
-		Rewrite:        f.rewrite,
-		Transport:      f.hop,
-		FlushInterval:  flushLater,
-		BufferPool:     bufferPool{},
-		ModifyResponse: f.modifyResponse,
-		ErrorHandler:   f.fail,
-		ErrorLog:       slogLogger(e.log, slog.LevelDebug),
-	}
-	return f
+type forwardHandler struct {
+	target  *url.URL
+	options HTTPOptions
+	err     error // what is wrong with it
 }
 
-// ServeHTTP implements http.Handler.
-func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	u, err := f.resolve(r)
-	if err != nil {
-		writeError(w, http.StatusBadRequest, "bad_request", err.Error())
-		return
+func (h *forwardHandler) check() error  { return h.err }
+func (h *forwardHandler) proto() string { return transport.ProtoHTTP }
+
+func (h *forwardHandler) start(e env) service {
+	s := &forwardService{
+		env:  e,
+		base: strings.TrimRight(h.target.EscapedPath(), "/"),
+		host: h.options.Host,
+		hop:  newHop(h.target, &h.options, e.dialTimeout),
 	}
-	r.URL = u
-	if r.ContentLength < 0 && r.Trailer == nil {
-		// Trailers that are not announced are added to this map when the body
-		// has been read; rewrite gives the same map to the request that goes
-		// out.
-		r.Trailer = make(http.Header)
+	if s.host == "" {
+		s.host = hostHeader(h.target)
 	}
-	if stream, ok := r.Context().Value(streamInfoKey{}).(*Stream); ok && r.ContentLength != 0 {
-		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
-		probe := newProbe(stream.Conn(), cancel)
-		defer probe.stop()
-		r = r.WithContext(ctx)
-		r.Body = probedBody{r.Body, probe}
+	return s
+}
+
+// hostHeader is the host of a target, without the zone of an address.
+func hostHeader(target *url.URL) string {
+	if i := strings.IndexByte(target.Host, '%'); i >= 0 {
+		return target.Host[:i] + target.Host[strings.IndexByte(target.Host, ']'):]
 	}
-	f.proxy.ServeHTTP(&answerWriter{ResponseWriter: w}, r)
+	return target.Host
+}
+
+// forwardService passes requests on to one local service. It is its own
+// endpoint: connections to the service are made when there is a request.
+type forwardService struct {
+	env
+	// Immutable after start.
+	base string // escaped path of the target, without trailing slash
+	host string // for the Host header
+	hop  *hop
+}
+
+func (s *forwardService) open(context.Context, StreamInfo) (endpoint, error) { return s, nil }
+func (s *forwardService) abandon()                                           {}
+func (s *forwardService) stop()                                              { s.hop.close() }
+
+// serve serves one exchange after the other. Only the relay ends an idle
+// stream, so that no request can cross with a close.
+func (s *forwardService) serve(socket *dataSocket) {
+	stream := newHTTPStream(socket, s)
+	defer func() {
+		if p := recover(); p != nil { // of the embedder's DialContext
+			s.log.Error("forwarding panicked", "service", socket.info.Service, "panic", p)
+			stream.leave()
+			stream.CloseWith(transport.CloseInternal, "forwarding panicked")
+		}
+	}()
+	for stream.serveOne() {
+	}
 }
 
 var (
@@ -137,47 +145,39 @@ var (
 	errTarget     = errors.New("the request has no path")
 )
 
-// resolve makes the URL that goes out from the one that came in, byte by byte.
-func (f *forwarder) resolve(r *http.Request) (*url.URL, error) {
-	target := r.RequestURI
-	if target == "*" && r.Method == http.MethodOptions {
-		return &url.URL{Scheme: f.target.Scheme, Host: f.target.Host, Opaque: target}, nil
+// appendTarget appends the request target that goes out for the one that came
+// in, byte by byte.
+func (s *forwardService) appendTarget(b []byte, h *head) ([]byte, error) {
+	target := h.target
+	if string(target) == "*" && string(h.method) == http.MethodOptions {
+		return append(b, '*'), nil
 	}
-	if !strings.HasPrefix(target, "/") {
+	if string(h.method) == http.MethodConnect {
+		return nil, errTarget // its answer has framing of its own
+	}
+	if target[0] != '/' {
 		// The absolute form: what it says about the host is not followed.
-		_, rest, ok := strings.Cut(target, "://")
-		slash := strings.IndexAny(rest, "/?")
+		_, rest, ok := bytes.Cut(target, []byte("://"))
+		slash := bytes.IndexAny(rest, "/?")
 		switch {
-		case !ok || r.Method == http.MethodConnect:
+		case !ok:
 			return nil, errTarget
 		case slash < 0:
-			target = "/"
+			target = []byte("/")
 		case rest[slash] == '?':
-			target = "/" + rest[slash:]
+			target = append([]byte("/"), rest[slash:]...)
 		default:
 			target = rest[slash:]
 		}
 	}
-	path, query, hasQuery := strings.Cut(target, "?")
-	if f.base != "" {
-		if leavesBase(path) {
+	if s.base != "" {
+		path, _, _ := bytes.Cut(target, []byte("?"))
+		if leavesBase(string(path)) {
 			return nil, errLeavesBase
 		}
-		path = f.base + path
+		b = append(b, s.base...)
 	}
-	u := &url.URL{Scheme: f.target.Scheme, Host: f.target.Host, RawQuery: query, ForceQuery: hasQuery}
-	if !strings.HasPrefix(path, "//") {
-		u.Opaque = path
-		return u, nil
-	}
-	// An opaque part that begins with two slashes would be sent in the
-	// absolute form. A raw path is sent as it is, if it is valid.
-	u.RawPath = escapeInvalid(path)
-	var err error
-	if u.Path, err = url.PathUnescape(u.RawPath); err != nil {
-		return nil, errTarget
-	}
-	return u, nil
+	return append(b, target...), nil
 }
 
 // leavesBase reports whether a service that decodes the path could be led out
@@ -193,115 +193,4 @@ func leavesBase(escaped string) bool {
 		}
 	}
 	return false
-}
-
-// escapeInvalid escapes the bytes of a path that net/url would not send as
-// they are.
-func escapeInvalid(path string) string {
-	const valid = "-_.~!$&'()*+,;=:@/%[]"
-	var b strings.Builder
-	for i := range len(path) {
-		c := path[i]
-		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte(valid, c) >= 0 {
-			b.WriteByte(c)
-		} else {
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	return b.String()
-}
-
-// rewrite completes the request that goes out: ReverseProxy has removed the
-// hop-by-hop headers, and some that it should not.
-func (f *forwarder) rewrite(p *httputil.ProxyRequest) {
-	p.Out.URL.RawQuery = p.In.URL.RawQuery
-	p.Out.Host = f.host
-	p.Out.Trailer = p.In.Trailer
-	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
-		if v, ok := p.In.Header[name]; ok {
-			p.Out.Header[name] = v
-		}
-	}
-}
-
-// errorHeader is on answers that the agent makes itself, and on no others.
-const errorHeader = "Dialback-Error"
-
-// modifyResponse takes upgrades out of ReverseProxy's hands.
-func (f *forwarder) modifyResponse(res *http.Response) error {
-	if res.StatusCode == http.StatusSwitchingProtocols {
-		return takeUpgrade(res)
-	}
-	res.Header.Del(errorHeader)
-	return nil
-}
-
-// fail answers a request that got no answer.
-func (f *forwarder) fail(w http.ResponseWriter, r *http.Request, err error) {
-	var up *upgrade
-	if errors.As(err, &up) {
-		up.serve(w, r, f.env)
-		return
-	}
-	if r.Context().Err() != nil {
-		panic(http.ErrAbortHandler) // the client has left
-	}
-	info, _ := StreamInfoFrom(r.Context())
-	var down *dialError
-	message := "the service closed the connection before it answered"
-	switch {
-	case errors.As(err, &down):
-		message = serviceDown(info.Service, down.err).reason
-	case isTimeout(err):
-		message = "the service took too long"
-	}
-	f.env.log.Debug("no answer", "service", info.Service, "err", err)
-	writeError(w, http.StatusBadGateway, "service_down", message)
-}
-
-// writeError answers with an error of the agent's own.
-func writeError(w http.ResponseWriter, status int, code, message string) {
-	type detail struct {
-		Code    string `json:"code"`
-		Message string `json:"message"`
-	}
-	body, _ := json.Marshal(map[string]detail{"error": {code, message}}) // strings always marshal
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", fmt.Sprint(len(body)))
-	h.Set("Cache-Control", "no-store")
-	h.Set(errorHeader, code)
-	w.WriteHeader(status)
-	_, _ = w.Write(body)
-}
-
-// answerWriter keeps net/http from adding headers to an answer of the service:
-// a Content-Type that it guesses, and a Date.
-type answerWriter struct{ http.ResponseWriter }
-
-// WriteHeader implements http.ResponseWriter.
-func (w *answerWriter) WriteHeader(status int) {
-	if status >= 200 {
-		h := w.Header()
-		for _, name := range []string{"Content-Type", "Date"} {
-			if _, ok := h[name]; !ok {
-				h[name] = nil
-			}
-		}
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap is for http.ResponseController.
-func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// bufferPool implements httputil.BufferPool.
-type bufferPool struct{}
-
-func (bufferPool) Get() []byte  { return buffers.Get().(*[bufferSize]byte)[:] }
-func (bufferPool) Put(b []byte) { buffers.Put((*[bufferSize]byte)(b)) }
-
-// slogLogger is l for those who want a log.Logger.
-func slogLogger(l *slog.Logger, level slog.Level) *log.Logger {
-	return slog.NewLogLogger(l.Handler(), level)
 }

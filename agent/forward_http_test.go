@@ -25,7 +25,7 @@ func TestForwardHTTP_RequestTarget(t *testing.T) {
 		{"http://local:80", "/@evil/", "/@evil/"},
 		{"http://local:80", "//evil:80/x?y", "//evil:80/x?y"},
 		{"http://local:80", "///x", "///x"},
-		{"http://local:80", "//a%2fb|c", "//a%2fb%7Cc"}, // the one byte that net/http cannot send here
+		{"http://local:80", "//a%2fb|c", "//a%2fb|c"},
 		{"http://local:80", "/http://evil/x", "/http://evil/x"},
 		{"http://local:80", "http://evil/x?y", "/x?y"},
 		{"http://local:80", "http://evil?y", "/?y"},

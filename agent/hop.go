@@ -4,10 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
-	"net/http"
-	"strconv"
-	"strings"
-	"sync/atomic"
+	"net/url"
+	"slices"
+	"sync"
 	"time"
 )
 
@@ -25,154 +24,172 @@ const (
 	maxIdle = 1000
 )
 
-// hop is the way to one local service. It decides which requests may share
-// connections.
+// hop is the way to one local service. It keeps idle connections and decides
+// which requests may use them.
 //
 // The danger is a request that crosses with the service's close of an idle
 // connection: it fails, and if it may have been carried out it cannot be sent
-// again. So such requests use connections of their own, which are closed by
-// this side long before. For the others net/http sends again what got no byte
-// of an answer on a connection that had been idle.
+// again. So such requests use a connection only while the service is surely not
+// about to close it. The others use any, and are sent again by their exchange
+// if it gives no byte of an answer.
 type hop struct {
 	// Immutable after newHop.
 	dialContext func(ctx context.Context, network, addr string) (net.Conn, error)
-	tls         *tls.Config
+	addr        string
+	tls         *tls.Config // nil for http
 	timeout     time.Duration
-	repeatable  *http.Transport // requests that can be sent again
-	single      *http.Transport // those that cannot
-	upgrades    *http.Transport // one connection each, which they keep
 
-	// announced is used for both kinds while the service says how long it
-	// keeps idle connections; nil while it does not.
-	announced atomic.Pointer[announcedPool]
+	// Guarded by mu. Never held across I/O.
+	mu     sync.Mutex
+	closed bool
+	open   map[*localConn]struct{} // all, until they are closed
+	idle   []*localConn            // the one that was used last at the end
+	timer  *time.Timer             // runs expire at expiry; nil while nothing was idle
+	expiry time.Time               // zero while nothing will expire
 }
 
-// announcedPool holds connections that the service keeps for a known time.
-type announcedPool struct {
-	keeps     time.Duration
-	transport *http.Transport
-}
-
-func newHop(o *HTTPOptions, timeout time.Duration) *hop {
-	h := &hop{dialContext: o.DialContext, tls: o.TLSClientConfig, timeout: timeout}
+func newHop(target *url.URL, o *HTTPOptions, timeout time.Duration) *hop {
+	h := &hop{dialContext: o.DialContext, addr: dialAddr(target), timeout: timeout, open: make(map[*localConn]struct{})}
 	if h.dialContext == nil {
 		h.dialContext = (&net.Dialer{}).DialContext
 	}
-	h.repeatable = h.newTransport(idleFor)
-	h.single = h.newTransport(freshFor)
-	h.upgrades = h.newTransport(0)
+	if target.Scheme == "https" {
+		h.tls = tlsConfig(o.TLSClientConfig, target.Hostname())
+	}
 	return h
 }
 
-// newTransport makes a Transport that keeps idle connections for that long.
-func (h *hop) newTransport(idle time.Duration) *http.Transport {
-	return &http.Transport{
-		DialContext:           h.dial,
-		TLSClientConfig:       h.tls,
-		TLSHandshakeTimeout:   h.timeout,
-		TLSNextProto:          map[string]func(string, *tls.Conn) http.RoundTripper{},
-		DisableKeepAlives:     idle <= 0,
-		IdleConnTimeout:       idle,
-		MaxIdleConnsPerHost:   maxIdle,
-		ExpectContinueTimeout: time.Second,
-		DisableCompression:    true, // nothing is added or unpacked on the way
-		WriteBufferSize:       8 << 10,
-		ReadBufferSize:        8 << 10,
-	}
-}
-
-// dialError is a dial of the service that failed.
-type dialError struct{ err error }
-
-func (e *dialError) Error() string { return "service down: " + dialFailure(e.err) }
-func (e *dialError) Unwrap() error { return e.err }
-
-func (h *hop) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, h.timeout)
-	defer cancel()
-	conn, err := h.dialContext(ctx, network, addr)
-	if err != nil {
-		return nil, &dialError{err}
-	}
-	return conn, nil
-}
-
-// RoundTrip implements http.RoundTripper.
-func (h *hop) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Header.Get("Upgrade") != "" {
-		return h.upgrades.RoundTrip(req)
-	}
-	pool := h.announced.Load()
-	res, err := h.pick(pool, req).RoundTrip(req)
-	if err == nil && !res.Close {
-		h.learn(pool, res.Header)
-	}
-	return res, err
-}
-
-func (h *hop) pick(pool *announcedPool, req *http.Request) *http.Transport {
-	switch {
-	case pool != nil:
-		return pool.transport
-	case repeatable(req):
-		return h.repeatable
-	}
-	return h.single
-}
-
-// learn notes what an answer says about idle connections. When that changes,
-// connections of the old pool are not used again.
-func (h *hop) learn(pool *announcedPool, header http.Header) {
-	keeps, ok := keepAliveTimeout(header)
-	if !ok && pool == nil || ok && pool != nil && pool.keeps == keeps {
-		return
-	}
-	var next *announcedPool
-	if ok {
-		next = &announcedPool{keeps: keeps, transport: h.newTransport(min(keeps-spareTime, idleFor))}
-	}
-	if h.announced.CompareAndSwap(pool, next) && pool != nil {
-		// Also those that are in use now are closed afterwards.
-		pool.transport.CloseIdleConnections()
-	}
-}
-
-func (h *hop) close() {
-	for _, t := range []*http.Transport{h.repeatable, h.single, h.upgrades} {
-		t.CloseIdleConnections()
-	}
-	if pool := h.announced.Swap(nil); pool != nil {
-		pool.transport.CloseIdleConnections()
-	}
-}
-
-// repeatable reports whether net/http will send req again if a connection that
-// had been idle gives no byte of an answer.
-func repeatable(req *http.Request) bool {
-	if req.Body != nil && req.Body != http.NoBody {
-		return false // it would have to be kept
-	}
-	switch req.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		return true
-	}
-	return req.Header.Get("Idempotency-Key") != ""
-}
-
-// keepAliveTimeout is the timeout of a Keep-Alive header, if it has one.
-func keepAliveTimeout(h http.Header) (time.Duration, bool) {
-	for _, value := range h["Keep-Alive"] {
-		for field := range strings.SplitSeq(value, ",") {
-			name, n, _ := strings.Cut(field, "=")
-			if !strings.EqualFold(strings.TrimSpace(name), "timeout") {
-				continue
-			}
-			seconds, err := strconv.ParseUint(strings.TrimSpace(n), 10, 31)
-			if err != nil {
-				return 0, false
-			}
-			return time.Duration(seconds) * time.Second, true
+// take takes an idle connection, or nil. One that has been closed by the
+// service meanwhile, or brings what nobody asked for, is not used.
+func (h *hop) take(repeatable bool) *localConn {
+	for {
+		c, drop := h.pop(repeatable)
+		if c == nil {
+			return nil
 		}
+		if !drop && c.quiet() {
+			return c
+		}
+		c.close()
 	}
-	return 0, false
+}
+
+// pop takes the connection that was used last, if that may be used for such a
+// request. drop says that it may not be used for any.
+func (h *hop) pop(repeatable bool) (c *localConn, drop bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := len(h.idle)
+	if n == 0 {
+		return nil, false
+	}
+	c = h.idle[n-1]
+	age := time.Since(c.idleSince)
+	drop = age >= c.idleFor
+	if !drop && !repeatable && !c.announced && age >= freshFor {
+		return nil, false
+	}
+	h.idle[n-1] = nil
+	h.idle = h.idle[:n-1]
+	return c, drop
+}
+
+// put gives a connection back after a complete exchange. keeps is how long the
+// service says that it keeps it, if announced.
+func (h *hop) put(c *localConn, keeps time.Duration, announced bool) {
+	c.idleSince, c.idleFor, c.announced = time.Now(), idleFor, announced
+	if announced {
+		c.idleFor = min(keeps-spareTime, idleFor)
+	}
+	if c.idleFor <= 0 || !h.keep(c) {
+		c.close()
+	}
+}
+
+func (h *hop) keep(c *localConn) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || len(h.idle) >= maxIdle {
+		return false
+	}
+	h.idle = append(h.idle, c)
+	if end := c.idleSince.Add(c.idleFor); h.expiry.IsZero() || end.Before(h.expiry) {
+		h.expireAtLocked(end)
+	}
+	return true
+}
+
+func (h *hop) expireAtLocked(end time.Time) {
+	h.expiry = end
+	if h.timer == nil {
+		h.timer = time.AfterFunc(time.Until(end), h.expire)
+	} else {
+		h.timer.Reset(time.Until(end))
+	}
+}
+
+// expire is called by timer: it closes the connections whose time is over.
+func (h *hop) expire() {
+	for _, c := range h.expired(time.Now()) {
+		h.remove(c)
+		_ = c.Conn.Close() // with a goodbye, where TLS has one
+	}
+}
+
+func (h *hop) expired(now time.Time) []*localConn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var over []*localConn
+	var next time.Time
+	h.idle = slices.DeleteFunc(h.idle, func(c *localConn) bool {
+		end := c.idleSince.Add(c.idleFor)
+		if !end.After(now) {
+			over = append(over, c)
+			return true
+		}
+		if next.IsZero() || end.Before(next) {
+			next = end
+		}
+		return false
+	})
+	h.expiry = next
+	if !next.IsZero() && !h.closed {
+		h.expireAtLocked(next)
+	}
+	return over
+}
+
+// add takes a new connection into account, unless the hop is closed.
+func (h *hop) add(c *localConn) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	h.open[c] = struct{}{}
+	return true
+}
+
+func (h *hop) remove(c *localConn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.open, c)
+}
+
+// close cuts all connections, those in use as well.
+func (h *hop) close() {
+	h.mu.Lock()
+	h.closed = true
+	if h.timer != nil {
+		h.timer.Stop()
+	}
+	h.idle = nil
+	open := make([]*localConn, 0, len(h.open))
+	for c := range h.open {
+		open = append(open, c)
+	}
+	h.mu.Unlock()
+	for _, c := range open {
+		c.close()
+	}
 }

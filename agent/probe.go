@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"io"
 	"sync/atomic"
 	"time"
 
@@ -76,21 +75,4 @@ func (p *probe) run() {
 	case p.state.Load() == probeArmed:
 		p.timer.Reset(probeInterval)
 	}
-}
-
-// probedBody is the body of a request, whose stream is probed while nobody
-// reads the body.
-type probedBody struct {
-	io.ReadCloser
-	probe *probe
-}
-
-// Read implements io.Reader.
-func (b probedBody) Read(p []byte) (int, error) {
-	b.probe.disarm()
-	n, err := b.ReadCloser.Read(p)
-	if err == nil {
-		b.probe.arm()
-	}
-	return n, err
 }

@@ -14,30 +14,21 @@ import (
 // is enabled: h may answer before it has read the request's body. The
 // request's context ends when its client leaves, and StreamInfoFrom works on
 // it. A panic of h breaks the answer off.
-func HTTP(h http.Handler) Handler {
-	return &httpHandler{build: func(env) (http.Handler, func()) { return h, func() {} }, nilHandler: h == nil}
-}
+func HTTP(h http.Handler) Handler { return &httpHandler{h} }
 
-// httpHandler is a service that terminates HTTP in the agent.
-type httpHandler struct {
-	err error // what is wrong with it
-	// build makes the handler for one Run, and what ends it.
-	build      func(env) (http.Handler, func())
-	nilHandler bool
-}
+type httpHandler struct{ handler http.Handler }
 
 func (h *httpHandler) check() error {
-	if h.nilHandler {
+	if h.handler == nil {
 		return errNilHandler
 	}
-	return h.err
+	return nil
 }
 
 func (h *httpHandler) proto() string { return transport.ProtoHTTP }
 
 func (h *httpHandler) start(e env) service {
-	handler, closeHandler := h.build(e)
-	s := &httpService{env: e, handler: handler, closeHandler: closeHandler, streams: newAcceptQueue(0)}
+	s := &httpService{env: e, handler: h.handler, streams: newAcceptQueue(0)}
 	// No timeouts: only the relay closes an idle stream, so that no request
 	// can cross with a close.
 	s.server = &http.Server{
@@ -47,7 +38,7 @@ func (h *httpHandler) start(e env) service {
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, streamInfoKey{}, c)
 		},
-		ErrorLog: slogLogger(e.log, slog.LevelWarn),
+		ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelWarn),
 	}
 	e.tasks.Add(1)
 	go s.run()
@@ -58,10 +49,9 @@ func (h *httpHandler) start(e env) service {
 type httpService struct {
 	env
 	// Immutable after start.
-	handler      http.Handler
-	closeHandler func()
-	streams      *acceptQueue
-	server       *http.Server
+	handler http.Handler
+	streams *acceptQueue
+	server  *http.Server
 }
 
 func (s *httpService) run() {
@@ -87,10 +77,7 @@ func (s *httpService) connState(_ net.Conn, state http.ConnState) {
 	}
 }
 
-func (s *httpService) stop() {
-	_ = s.server.Close()
-	s.closeHandler()
-}
+func (s *httpService) stop() { _ = s.server.Close() }
 
 // ServeHTTP wraps the handler.
 func (s *httpService) ServeHTTP(w http.ResponseWriter, r *http.Request) {

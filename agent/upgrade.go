@@ -1,63 +1,73 @@
 package agent
 
 import (
-	"errors"
-	"io"
-	"net/http"
+	"net"
 	"strings"
-
-	"github.com/dialback/dialback/transport"
 )
 
-// upgrade is a 101 of the service. ReverseProxy would lose bytes that the
-// client sent right behind its request (golang/go#80875), so it is given an
-// error to pass to the ErrorHandler, which serves the upgrade.
-type upgrade struct {
-	res   *http.Response
-	local io.ReadWriteCloser
+var errUpgrade = headError("it switches to a protocol that was not asked for")
+
+// switchProtocols passes a 101 on, and copies bytes until both sides have
+// ended.
+func (x *exchange) switchProtocols() bool {
+	s, h, c := x.s, &x.s.answer, x.local
+	if x.up != nil && x.up.wait() != nil {
+		return x.broken()
+	}
+	b := appendStatus(x.buf, h)
+	b = append(append(append(b, "Connection: Upgrade\r\nUpgrade: "...), h.upgrade...), "\r\n"...)
+	b = append(h.appendFields(b), "\r\n"...)
+	_, _ = c.in.Discard(x.headLen)
+	s.unwatch()
+	if _, err := s.Write(b); err != nil || !s.hold(nil) {
+		return x.broken()
+	}
+	newSplice(&upgradedStream{s}, &upgradedConn{c}, s.svc.closeTimeout).run()
+	return false
 }
 
-func (*upgrade) Error() string { return "agent: upgraded" }
+// upgradedStream is the stream of an upgrade. It yields first what came
+// together with the request.
+type upgradedStream struct{ *httpStream }
 
-var errUpgrade = errors.New("agent: the service upgraded what was not asked for")
-
-// takeUpgrade takes the connection out of a 101.
-func takeUpgrade(res *http.Response) error {
-	local, ok := res.Body.(io.ReadWriteCloser)
-	if !ok || !strings.EqualFold(res.Header.Get("Upgrade"), res.Request.Header.Get("Upgrade")) {
-		return errUpgrade
+func (s *upgradedStream) Read(p []byte) (int, error) {
+	if s.in.Buffered() > 0 {
+		return s.in.Read(p)
 	}
-	res.Body = http.NoBody // ReverseProxy closes it
-	return &upgrade{res: res, local: local}
+	return s.httpStream.Read(p)
 }
 
-// serve sends the 101 and copies until both sides have ended.
-func (u *upgrade) serve(w http.ResponseWriter, r *http.Request, e env) {
-	defer u.local.Close()
-	stream, ok := r.Context().Value(streamInfoKey{}).(*Stream)
-	if !ok {
-		panic(http.ErrAbortHandler) // not on a stream of ours
+// upgradedConn is the connection to the service of an upgrade. It yields first
+// what came together with the 101.
+type upgradedConn struct{ *localConn }
+
+func (c *upgradedConn) Read(p []byte) (int, error) {
+	if c.in.Buffered() > 0 {
+		return c.in.Read(p)
 	}
-	e.tasks.Add(1) // the server does not wait for what was hijacked
-	defer e.tasks.Done()
-	conn, brw, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	defer conn.Close()
-	u.res.Body = nil
-	if err := u.res.Write(brw.Writer); err != nil {
-		return
-	}
-	if err := brw.Writer.Flush(); err != nil {
-		return
-	}
-	if n := brw.Reader.Buffered(); n > 0 {
-		first, _ := brw.Reader.Peek(n)
-		if _, err := u.local.Write(first); err != nil {
-			stream.CloseWith(transport.CloseInternal, "service connection broke")
-			return
-		}
-	}
-	newSplice(stream, u.local, e.closeTimeout).run()
+	return c.Conn.Read(p)
 }
+
+// Close cuts the connection.
+func (c *upgradedConn) Close() error {
+	c.close()
+	return nil
+}
+
+// CloseWrite passes a half close on, if the connection can do that.
+func (c *upgradedConn) CloseWrite() error {
+	if cw, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return cw.CloseWrite()
+	}
+	return nil
+}
+
+// SetLinger is that of the socket, if there is one.
+func (c *upgradedConn) SetLinger(sec int) error {
+	if t, ok := transportOf(c.Conn).(*net.TCPConn); ok {
+		return t.SetLinger(sec)
+	}
+	return nil
+}
+
+func equalFold(b []byte, s string) bool { return strings.EqualFold(string(b), s) }
