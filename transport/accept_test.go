@@ -294,6 +294,38 @@ func TestAccept_CutInTheMiddleOfAFrame(t *testing.T) {
 	}
 }
 
+// What came of a frame before the connection broke is what was sent, or nothing.
+// coder/websocket hands such bytes out as they are on the wire, still masked
+// (readFramePayload, v1.8.15); they ended up in clients' answers.
+func TestAccept_NoMaskedBytesAtTheEnd(t *testing.T) {
+	key := [4]byte{0x5a, 0xa5, 0x3c, 0xc3}
+	payload := strings.Repeat("x", 300)
+	whole := rawFrame(true, 2, payload)
+	head := len(whole) - len(payload)
+	copy(whole[head-4:], key[:])
+	for i := range payload {
+		whole[head+i] ^= key[i%4]
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemServer(t, &http.Server{}, nil, nil)
+		p := s.rawPeer(t, whole[:head+200])
+		b := s.accept(t)
+		p.Close()
+		var got bytes.Buffer
+		_, r, err := b.Reader()
+		if err == nil {
+			_, err = io.Copy(&got, r)
+		}
+		if code := transport.CloseCodeOf(err); code != transport.CloseAbnormal {
+			t.Errorf("the read ended with %v, want code 1006", err)
+		}
+		if !strings.HasPrefix(payload, got.String()) {
+			t.Errorf("read %.20q before the end, which nobody has sent", got.String())
+		}
+		<-b.Done()
+	})
+}
+
 // Only the most recent ping needs an answer, and it comes once the blocked
 // write is through (RFC 6455, 5.5.3).
 func TestAccept_AnswersTheLastOfManyPings(t *testing.T) {

@@ -109,6 +109,9 @@ func (r *wsReader) Read(p []byte) (int, error) {
 		p = p[:min(int64(len(p)), limit-r.total+1)]
 	}
 	n, err := r.r.Read(p)
+	if err != nil {
+		n = 0 // the library has not unmasked what it read before an error
+	}
 	r.total += int64(n)
 	if limit >= 0 && r.total > limit {
 		return n - 1, c.finish(&CloseError{Code: CloseTooBig, Reason: limitReason(limit)})
