@@ -432,6 +432,33 @@ func TestOutage_DetachIsMadeGood(t *testing.T) {
 	})
 }
 
+// One Detach fails, or its reply is lost, and the Store is there all the time: as
+// when a thousand hosts leave at once and the Store's client is behind. The host
+// is not current for the whole of RowTTL because of that.
+func TestOutage_DetachIsMadeGoodWithoutAnOutage(t *testing.T) {
+	for name, fault := range map[string]storetest.Fault{
+		"failed":     {Err: errors.New("no free connection"), Times: 1},
+		"twice":      {Err: errors.New("no free connection"), Times: 2},
+		"reply lost": {Err: errors.New("no answer"), After: true, Times: 1},
+		"late":       {Hang: true, Times: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				st := storetest.NewFaulty(memory.New())
+				s := server(t, func(c *relay.Config) { c.Store = st })
+				h := s.MustConnect("h", relaytest.HostConfig{})
+				st.Set("Detach", fault)
+				h.Vanish()
+				time.Sleep(4 * time.Second)
+				if _, err := st.Current(context.Background(), "h"); !errors.Is(err, store.ErrNotFound) {
+					t.Errorf("the host that left is still current: %v", err)
+				}
+				get(s, "/health").want(t, "one failed call", 200, `{"ok":true,"proto":2}`)
+			})
+		})
+	}
+}
+
 // Tickets are credentials: whatever becomes of a dial, none is in the log.
 func TestTicket_IsNeverLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -19,7 +19,7 @@ type outage struct {
 	mu     sync.Mutex
 	isOut  bool
 	asking bool        // confirm is on
-	owed   []store.Ref // sockets that ended meanwhile; at most maxOwed, the rest expire
+	owed   []store.Ref // sockets that ended and could not be detached; at most maxOwed, the rest expire
 }
 
 const maxOwed = 10_000
@@ -49,14 +49,25 @@ func (o *outage) observe(err error) {
 	}
 }
 
-// confirm asks once more whether the Store is out.
+// confirm asks once more whether the Store is out. If it is not, what is owed is
+// made good: nobody else would do it before the next outage.
 func (o *outage) confirm() {
-	err := o.srv.nodes.keep()
-	o.mu.Lock()
-	o.asking = false
-	o.mu.Unlock()
-	if failed(err) {
-		o.declare(err)
+	for {
+		err := o.srv.nodes.keep()
+		out := failed(err)
+		if !out {
+			o.repay()
+		}
+		o.mu.Lock()
+		done := out || len(o.owed) == 0
+		o.asking = !done
+		o.mu.Unlock()
+		if out {
+			o.declare(err)
+		}
+		if done || wait(o.srv.ctx, time.Second) != nil {
+			return
+		}
 	}
 }
 
@@ -94,7 +105,8 @@ func (o *outage) out() bool {
 	return o.isOut
 }
 
-// owe remembers a Detach that failed, for when the Store is back.
+// owe remembers a Detach that failed, until repay. Its error is to be observed
+// after that.
 func (o *outage) owe(ref store.Ref) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -128,17 +140,27 @@ func (o *outage) probe() {
 	}
 	o.mu.Lock()
 	o.isOut = false
-	owed := o.owed
-	o.owed = nil
 	o.mu.Unlock()
 	o.srv.log.Info("store is back")
 	o.srv.assertAll()
-	for _, ref := range owed {
-		err := o.srv.disown(ref)
-		if o.observe(err); err != nil {
-			o.owe(ref)
+	o.observe(o.repay())
+}
+
+// repay detaches what is owed, until a call fails: the rest is still owed then.
+func (o *outage) repay() error {
+	o.mu.Lock()
+	owed := o.owed
+	o.owed = nil
+	o.mu.Unlock()
+	for i, ref := range owed {
+		if err := o.srv.disown(ref); err != nil {
+			for _, ref := range owed[i:] {
+				o.owe(ref)
+			}
+			return err
 		}
 	}
+	return nil
 }
 
 // cutOff reports whether another node has the Store: then this one is the one

@@ -72,10 +72,10 @@ func (c *controlConn) ended(err error) {
 // detach tells the Store that the socket ended.
 func (c *controlConn) detach() {
 	err := c.srv.disown(c.att.Ref())
-	c.srv.outage.observe(err)
 	if err != nil {
 		c.srv.outage.owe(c.att.Ref())
 	}
+	c.srv.outage.observe(err)
 }
 
 func (c *controlConn) expired() {
