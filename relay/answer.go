@@ -75,6 +75,12 @@ func (s *Server) answer(w http.ResponseWriter, rc *http.ResponseController, r *h
 			err = uploadError(out.upload.failed())
 		}
 		s.report(r.Context(), st.hub.hostID, err)
+		if err != errClientGone {
+			// The status must not be lost in a buffer: no answer at all would
+			// say that the request may be sent again.
+			rc.SetWriteDeadline(time.Now().Add(s.cfg.CloseTimeout))
+			rc.Flush()
+		}
 		panic(http.ErrAbortHandler)
 	}
 	if len(resp.Trailer) > 0 {

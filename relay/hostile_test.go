@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dialback/dialback/internal/memnet"
 	"github.com/dialback/dialback/relay"
 	"github.com/dialback/dialback/relaytest"
 	"github.com/dialback/dialback/transport"
@@ -154,5 +155,73 @@ func TestCluster_NodeCallThatStallsIsEnded(t *testing.T) {
 				t.Errorf("a call that stalls after %d bytes: %v, %v after %v; want 401 and a close within NodeTimeout", len(body), resp, err, time.Since(start))
 			}
 		}
+	})
+}
+
+// A client of an upgrade that has closed its connection looks as if it had half
+// closed. A host that says nothing more must not keep it for ever; one that
+// goes on speaking is heard.
+func TestUpgrade_QuietHostDoesNotKeepAClientThatLeft(t *testing.T) {
+	const answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\n\r\n"
+	upgrade := func(s *relaytest.Server) *memnet.Conn {
+		c, err := s.Transport().DialContext(context.Background(), "tcp", "relay.test:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "GET /hosts/h/ HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
+		return c.(*memnet.Conn)
+	}
+	bubble(t, func(t *testing.T) {
+		s := server(t, nil)
+		s.MustConnect("h", relaytest.HostConfig{Proto: 3, OnDial: sayRaw(answer)})
+		c := upgrade(s)
+		if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != 101 {
+			t.Fatal(resp, err)
+		}
+		c.Close()
+		time.Sleep(5*time.Minute - time.Second)
+		if s.Relay.Stats().Streams != 1 {
+			t.Error("a half close has ended the other direction before StallTimeout")
+		}
+		time.Sleep(2 * time.Second)
+		settled(t, s, "StallTimeout after the client has left")
+	})
+	bubble(t, func(t *testing.T) {
+		s := server(t, nil)
+		s.MustConnect("h", relaytest.HostConfig{Proto: 3, OnDial: func(h *relaytest.Host, d transport.StreamDial) {
+			c, _ := h.Open(d)
+			http.ReadRequest(bufio.NewReader(c))
+			io.WriteString(c, answer)
+			for range 4 {
+				time.Sleep(4 * time.Minute)
+				io.WriteString(c, "late ")
+			}
+			c.Close()
+		}})
+		c := upgrade(s)
+		defer c.Close()
+		br := bufio.NewReader(c)
+		if resp, err := http.ReadResponse(br, nil); err != nil || resp.StatusCode != 101 {
+			t.Fatal(resp, err)
+		}
+		c.CloseWrite()
+		if b, err := io.ReadAll(br); string(b) != "late late late late " {
+			t.Errorf("after a half close: %q, %v", b, err)
+		}
+		settled(t, s, "both directions have ended")
+	})
+}
+
+// An answer that breaks off at once has its status all the same: a connection
+// that ends without one invites the client to send its request again.
+func TestHTTP_AnswerThatBreaksOffAtOnceHasAStatus(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := server(t, nil)
+		s.MustConnect("h", relaytest.HostConfig{Proto: 3, OnDial: sayRaw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nokJJ")})
+		resp, body, err := s.Do("GET", "/hosts/h/", nil)
+		if resp == nil || resp.StatusCode != 200 || err == nil {
+			t.Errorf("%v %q %v, want 200 and an error", resp, body, err)
+		}
+		settled(t, s, "an answer that broke off")
 	})
 }

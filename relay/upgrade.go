@@ -52,7 +52,7 @@ func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}
 	client.SetDeadline(time.Time{})
 	early, _ := brw.Reader.Peek(brw.Reader.Buffered())
-	u := &upgraded{st: st, client: client, early: early, host: body}
+	u := &upgraded{st: st, client: client, early: early, host: body, limit: s.cfg.StallTimeout}
 	u.out = &stallWriter{client, s.cfg.StallTimeout}
 	if out.webSocket {
 		u.ws = transport.NewPassthrough(u.out)
@@ -81,6 +81,11 @@ type upgraded struct {
 	ws     *transport.Passthrough // out, if this is a WebSocket; else nil
 	early  []byte                 // what the client sent together with its request
 	host   *upgradedBody
+	limit  time.Duration
+
+	// Guarded by mu.
+	mu    sync.Mutex
+	quiet *time.Timer // ends the stream; nil until the client has half closed
 }
 
 // duplexConn is what is needed of a hijacked connection.
@@ -102,6 +107,7 @@ func (u *upgraded) run() {
 	wg.Go(u.copyToHost)
 	u.copyToClient()
 	wg.Wait()
+	u.over()
 	u.host.hs.close() // unless one side has ended it otherwise
 	u.client.Close()
 }
@@ -129,10 +135,39 @@ func (u *upgraded) copyToHost() {
 		return
 	}
 	u.host.CloseWrite()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.quiet = time.AfterFunc(u.limit, func() { u.host.Close() })
+}
+
+// heard is called when bytes of the host have come. A client that has closed
+// altogether looks like one that has half closed until something is sent to it;
+// a host that is quiet for StallTimeout must not keep its connection.
+func (u *upgraded) heard() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.quiet != nil {
+		u.quiet.Reset(u.limit)
+	}
+}
+
+func (u *upgraded) over() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.quiet != nil {
+		u.quiet.Stop()
+	}
+}
+
+// Read reads from the host.
+func (u *upgraded) Read(p []byte) (int, error) {
+	n, err := u.host.Read(p)
+	u.heard()
+	return n, err
 }
 
 func (u *upgraded) copyToClient() {
-	err := copyBytes(u.out, u.host)
+	err := copyBytes(u.out, u)
 	if cw, ok := u.client.(interface{ CloseWrite() error }); ok && err == nil {
 		cw.CloseWrite()
 		return
