@@ -52,6 +52,7 @@ var rules = map[string]rule{
 		"relaytest is for users' tests, which must not need a server beside them"},
 
 	"internal/memnet":    {nil, "a network knows nothing of what goes over it"},
+	"internal/hostile":   {nil, "what it sends is no protocol that it could know"},
 	"internal/tooltest":  {nil, "it finds programs and knows none of ours"},
 	"internal/redistest": {[]string{"internal/tooltest", goRedis}, "it starts a Redis for tests of the store, which import it"},
 	"internal/proctest":  {[]string{"internal/tooltest", goleak}, "it runs the command as a process, and knows it by its flags and its output only"},
