@@ -52,6 +52,7 @@ type StreamConn struct {
 	halfDone bool   // CloseWrite was called
 	eofSent  bool
 	closing  bool // Close was called: the Conn closes when unsent is sent
+	abrupt   bool // CloseWith was called: it closes the Conn itself
 }
 
 var _ net.Conn = (*StreamConn)(nil)
@@ -109,8 +110,14 @@ func (s *StreamConn) Close() error {
 // clean. What is unsent is dropped, also that of an earlier Close. Blocked
 // calls return net.ErrClosed.
 func (s *StreamConn) CloseWith(code CloseCode, reason string) {
+	s.mu.Lock()
+	s.abrupt = true
+	if !s.closing { // first, or what the end of the Conn wakes would say how that ended
+		s.closing = true
+		close(s.closed)
+	}
+	s.mu.Unlock()
 	s.conn.Close(code, reason)
-	_ = s.Close()
 }
 
 // Conn is the connection underneath.

@@ -93,7 +93,7 @@ func (s *StreamConn) sendLoop() {
 		}
 		if c == nil && !eof {
 			s.sending = false
-			closing := s.closing
+			closing := s.closing && !s.abrupt
 			s.mu.Unlock()
 			if closing {
 				s.closeConn()
