@@ -81,6 +81,9 @@ type Config struct {
 	// progress for so long: a client that does not read. It runs only while
 	// bytes wait. Zero means 5 minutes.
 	StallTimeout time.Duration
+	// SpareTimeout is how long a data socket that was dialed in advance waits
+	// for its stream; the relay usually closes it sooner. Zero means 3 minutes.
+	SpareTimeout time.Duration
 	// DialTimeout bounds a dial of a local service. Zero means 5 seconds.
 	DialTimeout time.Duration
 	// StopTimeout is how long Run, when it ends, waits for handlers and hooks
@@ -139,6 +142,7 @@ func (cfg Config) withDefaults() (Config, error) {
 		{"CloseTimeout", &cfg.CloseTimeout, time.Second},
 		{"WriteTimeout", &cfg.WriteTimeout, 5 * time.Second},
 		{"StallTimeout", &cfg.StallTimeout, 5 * time.Minute},
+		{"SpareTimeout", &cfg.SpareTimeout, 3 * time.Minute},
 		{"DialTimeout", &cfg.DialTimeout, 5 * time.Second},
 		{"StopTimeout", &cfg.StopTimeout, 5 * time.Second},
 		{"ReconnectDelay", &cfg.ReconnectDelay, 500 * time.Millisecond},

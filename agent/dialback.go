@@ -17,7 +17,8 @@ type dial struct {
 	control *control // where it came from; refusals go there
 	ticket  string   // never log it
 	info    StreamInfo
-	service service
+	service service         // nil: the data socket is a spare
+	gen     uint64          // the generation of the dial
 	ctx     context.Context // ends when the relay cancels the dial, or with Run
 }
 
@@ -43,15 +44,16 @@ func (r *runner) answer(c *control, f transport.StreamDial) {
 // admit decides whether a dial is answered with a stream, and counts it. A
 // dial that is in flight already is neither a refusal nor a new one.
 func (r *runner) admit(c *control, f transport.StreamDial) (*dial, *refusal) {
-	if f.Kind != transport.KindTCP {
+	var service service
+	switch f.Kind {
+	case transport.KindTCP:
+		var refusal *refusal
+		if service, refusal = r.serviceFor(f.Service, f.Proto); refusal != nil {
+			return nil, refusal
+		}
+	case transport.KindSpare:
+	default:
 		return nil, refuse(http.StatusBadGateway, "unsupported kind %q", f.Kind)
-	}
-	h, ok := r.cfg.Services[f.Service]
-	if !ok {
-		return nil, refuse(http.StatusNotFound, "unknown service %q", f.Service)
-	}
-	if f.Proto != h.proto() {
-		return nil, refuse(http.StatusBadGateway, "service %q speaks %s, not %q", f.Service, h.proto(), f.Proto)
 	}
 	ctx, cancel := context.WithCancelCause(r.ctx)
 	r.mu.Lock()
@@ -70,9 +72,22 @@ func (r *runner) admit(c *control, f transport.StreamDial) (*dial, *refusal) {
 		control: c,
 		ticket:  f.Ticket,
 		info:    StreamInfo{ID: f.Stream, Service: f.Service},
-		service: r.services[f.Service],
+		service: service,
+		gen:     f.Generation,
 		ctx:     ctx,
 	}, nil
+}
+
+// serviceFor returns the service that a stream asks for.
+func (r *runner) serviceFor(name, proto string) (service, *refusal) {
+	h, ok := r.cfg.Services[name]
+	if !ok {
+		return nil, refuse(http.StatusNotFound, "unknown service %q", name)
+	}
+	if proto != h.proto() {
+		return nil, refuse(http.StatusBadGateway, "service %q speaks %s, not %q", name, h.proto(), proto)
+	}
+	return r.services[name], nil
 }
 
 func (r *runner) admitLocked(f transport.StreamDial) *refusal {
@@ -85,6 +100,8 @@ func (r *runner) admitLocked(f transport.StreamDial) *refusal {
 		return refuse(http.StatusServiceUnavailable, "dial of another generation")
 	case r.active >= r.cfg.MaxStreams:
 		return refuse(http.StatusTooManyRequests, "limit of %d streams reached", r.cfg.MaxStreams)
+	case r.openings.onSpare(f.Stream, time.Now()):
+		return refuse(http.StatusServiceUnavailable, transport.ReasonAlreadyOpen)
 	}
 	return nil
 }
@@ -112,6 +129,10 @@ func (r *runner) cancel(ticket string) {
 // run answers the dial.
 func (d *dial) run() {
 	defer d.r.tasks.Done()
+	if d.service == nil {
+		d.runSpare()
+		return
+	}
 	s, end := d.connect()
 	d.control.dials.Done()
 	if s == nil {
@@ -142,8 +163,13 @@ func (d *dial) connect() (*dataSocket, endpoint) {
 		}
 		return nil, nil
 	}
-	s := d.establish(conn)
-	if s == nil {
+	s, refusal := d.establish(conn)
+	switch {
+	case refusal != nil:
+		end.abandon()
+		d.r.refusedOn(s, d.info, refusal)
+		return nil, nil
+	case s == nil:
 		end.abandon()
 		conn.CloseNow()
 		return nil, nil
@@ -205,25 +231,42 @@ func (d *dial) dialBackOnce(ctx context.Context) (transport.Conn, error) {
 	})
 }
 
-// establish makes the dial in flight an open stream, unless it was canceled.
-func (d *dial) establish(conn transport.Conn) *dataSocket {
+// establish makes the dial in flight an open stream, unless it was canceled:
+// then there is no dataSocket. A stream that was opened on a spare meanwhile is
+// to be refused on the data socket.
+func (d *dial) establish(conn transport.Conn) (*dataSocket, *refusal) {
 	r := d.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	cancel := r.dials[d.ticket]
 	delete(r.dials, d.ticket)
-	if d.ctx.Err() != nil || r.stopping {
-		cancel(nil)
-		r.active--
-		return nil
-	}
+	gone := d.ctx.Err() != nil || r.stopping
 	cancel(nil) // nothing uses the dial's context any more
-	s := &dataSocket{conn: conn, info: d.info, r: r}
+	if gone {
+		r.active--
+		return nil, nil
+	}
+	s := r.holdLocked(conn)
+	if !r.openings.byDial(d.info.ID, time.Now()) {
+		return s, refuse(http.StatusServiceUnavailable, transport.ReasonAlreadyOpen)
+	}
+	s.beginLocked(d.info)
+	return s, nil
+}
+
+// holdLocked takes a data socket into account, which dials has been until now.
+func (r *runner) holdLocked(conn transport.Conn) *dataSocket {
+	s := &dataSocket{conn: conn, r: r}
 	r.streams[s] = struct{}{}
 	r.tasks.Add(1)
-	r.stats.streams.Add(1)
-	r.stats.opened.Add(1)
 	return s
+}
+
+// beginLocked makes the data socket that of a stream.
+func (s *dataSocket) beginLocked(info StreamInfo) {
+	s.info, s.begun = info, true
+	s.r.stats.streams.Add(1)
+	s.r.stats.opened.Add(1)
 }
 
 // fail forgets the dial, and refuses it if the relay waits for it.
@@ -258,7 +301,11 @@ func (r *runner) awaitClosed(s *dataSocket) {
 	r.mu.Lock()
 	delete(r.streams, s)
 	r.active--
+	begun := s.begun
 	r.mu.Unlock()
+	if !begun {
+		return // a spare that nobody needed
+	}
 	r.stats.streams.Add(-1)
 	if f := r.cfg.Hooks.StreamClosed; f != nil {
 		r.events.post(func() { f(s.info) })

@@ -32,7 +32,8 @@ type runner struct {
 	generation uint64                             // of that hello
 	active     int                                // dials in flight and open streams
 	dials      map[string]context.CancelCauseFunc // in flight, by ticket
-	streams    map[*dataSocket]struct{}           // until they are over
+	streams    map[*dataSocket]struct{}           // and spares, until they are over
+	openings   openings                           // which streams were opened lately
 }
 
 func newRunner(ctx context.Context, a *Agent) *runner {

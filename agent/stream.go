@@ -72,8 +72,11 @@ func StreamInfoFrom(ctx context.Context) (StreamInfo, bool) {
 type dataSocket struct {
 	// Immutable.
 	conn transport.Conn
-	info StreamInfo
 	r    *runner
+
+	// Written under r.mu before the stream begins, immutable then.
+	info  StreamInfo
+	begun bool // it is a stream's, not a spare
 
 	once sync.Once // release
 }

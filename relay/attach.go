@@ -40,7 +40,7 @@ func (c *controlConn) attach() {
 		c.close(transport.CloseReplaced, "a newer connection took over")
 		return
 	}
-	c.hub.pool.dropBelow(c.att.Generation)
+	c.hub.dropBelow(c.att.Generation)
 	if claimed.Previous.ID != "" {
 		c.tookOver()
 		c.srv.retireElsewhere(claimed.Current, claimed.Previous)

@@ -96,6 +96,11 @@ type Config struct {
 	// MaxIdleStreams bounds the idle streams to one host that this node keeps
 	// for the next request. Zero means 128, negative none.
 	MaxIdleStreams int
+	// MaxSpares bounds the data sockets to one host in use that agents dial in
+	// advance for this node: a stream that gets one costs one round trip to
+	// the host instead of four. They are kept for PoolIdle. Zero means 2,
+	// negative none.
+	MaxSpares int
 	// MaxBody bounds a request body in bytes; a larger one is answered 413
 	// before the rest is read. Zero means no limit.
 	MaxBody int64
@@ -114,7 +119,8 @@ type Config struct {
 	StaleAfter time.Duration
 	// AckTimeout is how long an agent of protocol 3 may take to acknowledge a
 	// dial before it gets a protocol ping, and how long that ping may take
-	// before the socket is retired. Zero means 2 seconds.
+	// before the socket is retired. It is also how long a stream on a spare
+	// waits for the agent before it is dialed as well. Zero means 2 seconds.
 	AckTimeout time.Duration
 	// DialTimeout bounds a dial, all its issues together. Zero means 10 seconds.
 	DialTimeout time.Duration
@@ -131,7 +137,7 @@ type Config struct {
 	// idle NAT mappings open. Zero means 15 seconds.
 	DataPing time.Duration
 	// PoolIdle is how long an idle stream to an agent is kept for the next
-	// request. Zero means 90 seconds; it must exceed a second.
+	// request, and a spare for the next stream. Zero means 90 seconds; it must exceed a second.
 	PoolIdle time.Duration
 	// PingBatch is how long pings of hosts are collected for one call of the
 	// Store. Zero means 250 milliseconds.
@@ -256,6 +262,9 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("relay: Config.Node.URL is not an http or https URL")
 	case len(c.Node.Key) > 0 && len(c.Node.Key) < 16:
 		return c, errors.New("relay: Config.Node.Key is shorter than 16 bytes")
+	}
+	if c.MaxSpares == 0 {
+		c.MaxSpares = 2
 	}
 	if c.MaxIdleStreams == 0 {
 		c.MaxIdleStreams = 128

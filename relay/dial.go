@@ -29,6 +29,9 @@ func (s *Server) Dial(ctx context.Context, hostID string, t Target) (net.Conn, e
 	octx, cancel := context.WithCancelCause(st.ctx)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	data, err := s.open(octx, hub, st.id, rawSpec(t))
+	if err == nil {
+		err = data.await(octx)
+	}
 	stop()
 	cancel(nil)
 	if err != nil {

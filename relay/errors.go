@@ -37,6 +37,9 @@ var (
 	ErrBadAnswer        = errors.New("relay: the host's answer is not HTTP, or its header is too large")
 	ErrClosed           = errors.New("relay: server closed")
 
+	// errOtherProcess: what was written may have reached the host's former
+	// process, and is not sent to another one.
+	errOtherProcess error = &Denial{Err: ErrReplaced, Reason: "host was replaced by another process when the stream may have begun"}
 	// errClientGone: the client left first. Nobody is there to be told.
 	errClientGone = errors.New("relay: client went away")
 )

@@ -27,15 +27,32 @@ func (s *Server) exchange(ctx context.Context, st *stream, t Target, out *outbou
 		}
 		s.stats.replays.Add(1)
 	}
-	data, err := s.open(ctx, st.hub, st.id, httpSpec(t, out))
-	if err != nil {
-		return nil, err
+	for spares := true; ; spares = false {
+		data, err := s.openBy(ctx, st.hub, st.id, httpSpec(t, out), spares)
+		if err == nil && !out.repeatable() {
+			err = data.await(ctx) // not a byte before the agent is known to be there
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.started(out)
+		if data.att.Proto < 3 {
+			return s.exchangeV2(ctx, data.conn, out)
+		}
+		hs := s.newHTTPStream(data, st.hub, t.Service)
+		resp, err := s.exchangeHTTP(ctx, hs, out, provenFor)
+		if err == nil || data.opening == nil || hs.got.Load() || ctx.Err() != nil || !lostWithSpare(err) {
+			return resp, err
+		}
+		s.stats.replays.Add(1)
 	}
-	s.started(out)
-	if data.att.Proto < 3 {
-		return s.exchangeV2(ctx, data.conn, out)
-	}
-	return s.exchangeHTTP(ctx, s.newHTTPStream(data, st.hub, t.Service), out, provenFor)
+}
+
+// lostWithSpare reports whether err means that a stream on a spare was lost
+// without an answer of the agent, so that a request which may be sent twice is
+// worth another dial.
+func lostWithSpare(err error) bool {
+	return errors.Is(err, ErrStreamClosed) || errors.Is(err, ErrReplaced)
 }
 
 // started is called when the host is there, before the body is read.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -31,7 +32,7 @@ func (s *Server) exchangeHTTP(ctx context.Context, hs *httpStream, out *outbound
 	head := out.appendHead(nil)
 	if out.body == nil {
 		if _, err := hs.Write(head); err != nil {
-			return fail(ErrStreamClosed)
+			return fail(notSent(err))
 		}
 		timer.start()
 	} else {
@@ -52,13 +53,13 @@ func (s *Server) exchangeHTTP(ctx context.Context, hs *httpStream, out *outbound
 		if hs.got.Load() && !hs.broken.Load() {
 			return fail(ErrBadAnswer)
 		}
-		return fail(ErrStreamClosed)
+		return fail(notSent(err))
 	}
 	timer.stop()
 	hs.headLeft = -1
 	body := &httpBody{hs: hs, body: resp.Body, stop: stop}
 	body.done = func() {
-		if resp.Close || s.nodes.isDraining(hs.via) || !out.sent() || hs.br.Buffered() > 0 || !hs.hub.pool.put(hs, s.cfg.MaxIdleStreams) {
+		if resp.Close || s.nodes.isDraining(hs.passes()) || !out.sent() || hs.br.Buffered() > 0 || !hs.hub.pool.put(hs, s.cfg.MaxIdleStreams) {
 			hs.close()
 		}
 	}
@@ -67,6 +68,15 @@ func (s *Server) exchangeHTTP(ctx context.Context, hs *httpStream, out *outbound
 		resp.Body = &upgradedBody{body}
 	}
 	return resp, nil
+}
+
+// notSent is the typed error for a request that could not be written.
+func notSent(err error) error {
+	var failed *openError
+	if errors.As(err, &failed) {
+		return failed.err
+	}
+	return ErrStreamClosed
 }
 
 // readResponse reads the final response, and passes 1xx ones on.

@@ -42,6 +42,8 @@ type Stats struct {
 	DialBacks    uint64            // dial-backs accepted
 	Hops         uint64            // dial-backs handed to the node that waits for them
 	Replays      uint64            // requests sent again, on a fresh stream
+	Spares       int               // data sockets that wait for a stream
+	SpareOpens   uint64            // streams that were opened on one
 	Pings        uint64            // pings of hosts
 	Pongs        uint64            // of them answered
 	Replaced     uint64            // control sockets retired by a newer one
@@ -52,8 +54,8 @@ type Stats struct {
 
 // counters are the atomics behind Stats.
 type counters struct {
-	dials, dialBacks, hops, replays, pings, pongs, replaced, stale, ignored atomic.Uint64
-	hosts, streams, hopping                                                 atomic.Int64
+	dials, dialBacks, hops, replays, pings, pongs, replaced, stale, ignored, spareOpens atomic.Uint64
+	hosts, streams, hopping, spares                                                     atomic.Int64
 
 	failures sync.Map // code -> *atomic.Uint64
 }
@@ -71,7 +73,8 @@ func (s *Server) Stats() Stats {
 	c := &s.stats
 	st := Stats{
 		Hosts: int(c.hosts.Load()), Streams: int(c.streams.Load()), PendingDials: s.tickets.len(),
-		Dials: c.dials.Load(), DialBacks: c.dialBacks.Load(), Hops: c.hops.Load(), Replays: c.replays.Load(), Pings: c.pings.Load(), Pongs: c.pongs.Load(),
+		Dials: c.dials.Load(), DialBacks: c.dialBacks.Load(), Hops: c.hops.Load(), Replays: c.replays.Load(),
+		Spares: int(c.spares.Load()), SpareOpens: c.spareOpens.Load(), Pings: c.pings.Load(), Pongs: c.pongs.Load(),
 		Replaced: c.replaced.Load(), Stale: c.stale.Load(), Ignored: c.ignored.Load(), Failures: map[string]uint64{},
 	}
 	c.failures.Range(func(k, v any) bool {

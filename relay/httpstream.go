@@ -28,8 +28,8 @@ type httpStream struct {
 	srv     *Server
 	hub     *hub
 	service string
-	gen     uint64
-	via     string        // the node through which it passes, or empty
+	gen     uint64        // as it was opened; see generation
+	via     string        // likewise; see passes
 	br      *bufio.Reader // of the byteStream, by way of headReader
 
 	// Owned by the exchange, or by the pool while it is idle.
@@ -48,6 +48,22 @@ func (s *Server) newHTTPStream(data opened, h *hub, service string) *httpStream 
 		s.registry.release(h)
 	}
 	return hs
+}
+
+// generation is that of the socket that asked for the stream.
+func (hs *httpStream) generation() uint64 {
+	if o, ok := hs.conn.(*opening); ok && o.isSettled() {
+		return o.att.Generation // of the dial that was made beside a spare
+	}
+	return hs.gen
+}
+
+// passes returns the node through which the stream passes, or empty.
+func (hs *httpStream) passes() string {
+	if o, ok := hs.conn.(*opening); ok && o.isSettled() {
+		return o.via
+	}
+	return hs.via
 }
 
 // headReader bounds what the header of a response may take.
@@ -93,6 +109,9 @@ func (hs *httpStream) close() {
 // keep pings the socket for as long as it lives. Bytes wait while nobody reads.
 func (hs *httpStream) keep() {
 	defer hs.srv.registry.release(hs.hub)
+	if !isOpen(hs.conn) {
+		return
+	}
 	hs.srv.keepalive(hs.conn, func() bool { return hs.conn.Writing() || !hs.reading.Load() })
 }
 
@@ -133,8 +152,11 @@ func (hs *httpStream) guard(ctx context.Context, out *outbound, after time.Durat
 
 // watchOver ends the stream when its peer does not prove that it lives.
 func (hs *httpStream) watchOver(ctx context.Context, out *outbound) {
+	if !isOpen(hs.conn) {
+		return
+	}
 	for pause := time.Second; ; pause = min(2*pause, hs.srv.cfg.DataPing) {
-		if out.body == nil || hs.hub.pool.isOld(hs.gen) {
+		if out.body == nil || hs.hub.pool.isOld(hs.generation()) {
 			if !hs.prove(ctx) && ctx.Err() == nil && !hs.got.Load() {
 				hs.cut()
 				return

@@ -24,7 +24,8 @@ type hub struct {
 	reported time.Time   // last report of flapping
 	read     sharedRead
 
-	pool pool // has its own lock
+	pool   pool   // has its own lock
+	spares spares // so has this
 }
 
 // install makes c the hub's current socket and returns the one that it took

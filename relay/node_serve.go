@@ -158,7 +158,7 @@ func (s *Server) onNodeRetire(in nodeRetire) nothing {
 // of that socket may be unable to say so.
 func (s *Server) onNodeRetired(in nodeRetired) nothing {
 	if h := s.registry.peek(in.HostID); h != nil {
-		h.pool.dropBelow(in.Generation)
+		h.dropBelow(in.Generation)
 		s.registry.release(h)
 	}
 	for _, d := range s.tickets.takeOlder(in.HostID, in.Generation) {

@@ -110,7 +110,7 @@ func (t *nodeTable) read() {
 	if len(draining) > 0 {
 		// What passes through a node that drains would end with it.
 		for _, h := range t.srv.registry.all() {
-			h.pool.dropVia(t.isDraining)
+			h.dropVia(t.isDraining)
 			t.srv.registry.release(h)
 		}
 	}

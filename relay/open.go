@@ -28,34 +28,63 @@ type route struct {
 	att  store.Attachment
 	here *controlConn // nil: elsewhere
 	node store.Node
+
+	// awaited is when this open began to wait for the host because that node
+	// had refused a call; zero if it has not waited.
+	awaited time.Time
 }
 
 // attempt is what an open has learnt from its issue before.
 type attempt struct {
-	err error  // errReplaced, errGone; nil before the first issue
-	id  string // the attachment that was dialed
+	err  error     // errReplaced, errGone; nil before the first issue
+	id   string    // the attachment that was dialed
+	gone time.Time // since when the open has waited for it; zero: it has not
 }
 
 // opened is a data socket, whose it is, and the node through which it passes.
 type opened struct {
-	conn transport.Conn
-	att  store.Attachment
-	via  string // empty: it came here directly
+	conn    transport.Conn
+	att     store.Attachment
+	via     string   // empty: it came here directly
+	opening *opening // conn, if it is that of a spare; else nil
 }
 
-// open is the one way to a host: it finds the current control socket, sends a
-// dial, and waits for the data socket. A tcp data socket has been opened by the
-// agent when open returns.
+// await waits until the agent has opened the stream. It fails as open does.
+func (o *opened) await(ctx context.Context) error {
+	if o.opening == nil {
+		return nil
+	}
+	if err := o.opening.await(ctx); err != nil {
+		return err
+	}
+	*o = opened{conn: o.opening.conn, att: o.opening.att, via: o.opening.via}
+	return nil
+}
+
+// open is the one way to a host: it finds the current control socket, and gets
+// a data socket by a dial, or takes a spare. A socket that was dialed for tcp
+// has been opened by the agent when open returns; that of a spare is an opening,
+// of which opened.await tells the outcome.
 //
 // It fails with ErrHostOffline, ErrHostGone, ErrReplaced, ErrNoDialBack,
 // ErrNodeUnreachable, ErrRefused, ErrHostLimit, ErrStoreUnavailable,
 // ErrStreamClosed, an error of choose, or errClientGone when ctx ends; all
 // within DialTimeout.
 func (s *Server) open(ctx context.Context, hub *hub, streamID string, choose chooseSpec) (opened, error) {
+	return s.openBy(ctx, hub, streamID, choose, true)
+}
+
+// openByDial is open without spares.
+func (s *Server) openByDial(ctx context.Context, hub *hub, streamID string, choose chooseSpec) (opened, error) {
+	return s.openBy(ctx, hub, streamID, choose, false)
+}
+
+func (s *Server) openBy(ctx context.Context, hub *hub, streamID string, choose chooseSpec, spares bool) (opened, error) {
 	if err := hub.beginDial(s.cfg.MaxPendingDials); err != nil {
 		return opened{}, err
 	}
 	defer hub.endDial()
+	stream := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.DialTimeout, ErrNoDialBack)
 	defer cancel()
 	var last attempt
@@ -69,13 +98,24 @@ func (s *Server) open(ctx context.Context, hub *hub, streamID string, choose cho
 		if err != nil {
 			return opened{}, err
 		}
+		if spares && spec.kind == transport.KindTCP {
+			if sp := hub.spares.take(to.att.Generation); sp != nil {
+				if o := s.openOn(stream, sp, streamID, spec, choose); o != nil {
+					s.replenish(hub, to)
+					return opened{conn: o, att: to.att, via: sp.via, opening: o}, nil
+				}
+			}
+		}
 		o, err := s.dialOnce(ctx, to, streamID, spec)
 		switch {
 		case err == nil:
 			if spec.kind == transport.KindTCP {
 				err = awaitOpened(ctx, o.conn)
 			}
-			return opened{o.conn, to.att, o.via}, err
+			if err == nil {
+				s.replenish(hub, to)
+			}
+			return opened{conn: o.conn, att: to.att, via: o.via}, err
 		case errors.Is(err, errNotMine):
 			if missed.IsZero() {
 				missed = time.Now()
@@ -89,11 +129,11 @@ func (s *Server) open(ctx context.Context, hub *hub, streamID string, choose cho
 			last = attempt{err: errGone} // the same socket may be dialed again
 			continue
 		case errors.Is(err, errReplaced), errors.Is(err, errGone):
-			last = attempt{err, to.att.ID}
+			last = attempt{err, to.att.ID, to.awaited}
 		case (errors.Is(err, ErrRefused) || errors.Is(err, ErrNodeUnreachable)) && s.hasMoved(ctx, hub, to.att):
 			// An agent that is elsewhere already refuses what comes late, and
 			// its former node may be unable to say so.
-			last = attempt{errReplaced, to.att.ID}
+			last = attempt{err: errReplaced, id: to.att.ID}
 		default:
 			return opened{}, err
 		}
@@ -220,7 +260,7 @@ func awaitOpened(ctx context.Context, conn transport.Conn) error {
 		return &RefusedError{f.Status, f.Reason}
 	}
 	conn.Close(transport.CloseProtocolError, "the first frame must be stream:opened or stream:refuse")
-	return &RefusedError{Status: 502, Reason: "the host's first frame is not stream:opened"}
+	return errFirstFrame
 }
 
 func readFirstFrame(conn transport.Conn) (transport.Frame, error) {
@@ -245,7 +285,7 @@ const pollInterval = 200 * time.Millisecond
 // begins after the call. A host that has just left gets ReconnectGrace to come
 // back; last says how an earlier issue of this open ended.
 func (s *Server) locate(ctx context.Context, hub *hub, last attempt) (route, error) {
-	var graceEnd time.Time
+	var graceEnd, awaited time.Time
 	asserted, asked := false, false
 	for {
 		here, goneAt, changed := hub.look() // before the read: nothing is missed
@@ -261,14 +301,17 @@ func (s *Server) locate(ctx context.Context, hub *hub, last attempt) (route, err
 			}
 		case err == nil && last.id != "" && att.ID == last.id && errors.Is(last.err, errGone):
 			// Its node has said that it is not there, or is not there itself.
+			if goneAt.IsZero() {
+				goneAt = last.gone
+			}
 		case err == nil:
 			if n, ok := s.nodes.byIncarnation(att.Incarnation); ok && s.callable(n) {
-				return route{att: att, node: n}, nil
+				return route{att: att, node: n, awaited: awaited}, nil
 			}
 			// On a node that is gone, or that cannot be called. One that has
 			// just refused a call has just died.
 			if at, ok := s.nodes.suspectedAt(att.Incarnation); ok && goneAt.IsZero() {
-				goneAt = at
+				goneAt, awaited = at, at
 			}
 		case errors.Is(err, store.ErrNotFound) && here != nil && !asserted:
 			// The Store has lost the row of a socket that is here.

@@ -63,7 +63,7 @@ func (p *pool) dropVia(drains func(nodeID string) bool) {
 	p.mu.Lock()
 	var gone []*httpStream
 	p.idle = slices.DeleteFunc(p.idle, func(hs *httpStream) bool {
-		if !drains(hs.via) {
+		if !drains(hs.passes()) {
 			return false
 		}
 		hs.timer.Stop()
@@ -92,7 +92,7 @@ func (p *pool) take(service string, gen uint64) *httpStream {
 	for i := len(p.idle) - 1; i >= 0 && found == nil; i-- {
 		hs := p.idle[i]
 		switch {
-		case hs.gen != gen:
+		case hs.generation() != gen:
 			old = append(old, hs)
 		case hs.service != service:
 			continue
@@ -113,7 +113,7 @@ func (p *pool) take(service string, gen uint64) *httpStream {
 func (p *pool) put(hs *httpStream, most int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if hs.gen < p.floor || len(p.idle) >= most {
+	if hs.generation() < p.floor || len(p.idle) >= most {
 		return false
 	}
 	hs.idleSince = time.Now()
@@ -172,7 +172,7 @@ func (p *pool) dropBelow(gen uint64) {
 	}
 	var old []*httpStream
 	p.idle = slices.DeleteFunc(p.idle, func(hs *httpStream) bool {
-		if hs.gen >= gen {
+		if hs.generation() >= gen {
 			return false
 		}
 		hs.timer.Stop()

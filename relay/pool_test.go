@@ -22,7 +22,7 @@ import (
 // Small requests one after the other take one dial-back.
 func TestPool_OneDialBackForManyRequests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := server(t, nil)
+		s := server(t, noSpares)
 		s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(w, r.Body)
 			io.WriteString(w, r.URL.Path)
@@ -40,7 +40,7 @@ func TestPool_OneDialBackForManyRequests(t *testing.T) {
 // Services and hosts share nothing.
 func TestPool_ServicesAreApart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := relaytest.NewServer(t, &relaytest.Options{Wrap: func(h http.Handler) http.Handler { return h }})
+		s := server(t, noSpares)
 		s.StartAgent("h", map[string]agent.Handler{"": text("default"), "b": text("b")}, nil)
 		s.StartAgent("h2", map[string]agent.Handler{"": text("h2")}, nil)
 		for range 5 {

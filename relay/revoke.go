@@ -33,7 +33,7 @@ func (s *Server) revokeHere(hostID, reason string) {
 		if c := hub.here(); c != nil {
 			c.retire(store.ReasonRevoked, transport.CloseForbidden, transport.CutReason("revoked: "+reason))
 		}
-		hub.pool.clear()
+		hub.dropIdle()
 		for _, st := range hub.liveStreams() {
 			st.abort(ErrRevoked)
 		}

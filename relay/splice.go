@@ -33,7 +33,11 @@ func (sp *splice) run() {
 	var wg sync.WaitGroup
 	wg.Go(sp.copyToHost)
 	wg.Go(func() { sp.keepalive(sp.client, sp.host) })
-	wg.Go(func() { sp.keepalive(sp.host, sp.client) })
+	wg.Go(func() {
+		if isOpen(sp.host) {
+			sp.keepalive(sp.host, sp.client)
+		}
+	})
 	sp.copyToClient()
 	wg.Wait()
 }
@@ -68,6 +72,12 @@ func (sp *splice) copyToHost() {
 func (sp *splice) copyToClient() {
 	err := copyMessages(sp.client, sp.host, sp.bytes)
 	if sp.abort() {
+		return
+	}
+	var failed *openError
+	if errors.As(err, &failed) {
+		f := sp.srv.report(sp.st.ctx, sp.st.hub.hostID, failed.err)
+		sp.client.Close(f.Close, f.Message)
 		return
 	}
 	if errors.Is(err, errNotBytes) {

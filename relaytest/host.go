@@ -50,6 +50,9 @@ type HostConfig struct {
 	Token string
 	// NoAck keeps a host of protocol 3 from acknowledging dials.
 	NoAck bool
+	// Spares has dials of spares delivered like other dials. Without it they
+	// are refused, as by an agent that knows no spares.
+	Spares bool
 	// OnDial is called for each dial, in a goroutine of its own. Nil means
 	// that dials wait in Dials.
 	OnDial func(h *Host, d transport.StreamDial)
@@ -173,6 +176,10 @@ func (h *Host) read() {
 		case transport.Hello:
 			h.hello <- f
 		case transport.StreamDial:
+			if f.Kind == transport.KindSpare && !h.cfg.Spares {
+				h.Refuse(f, http.StatusBadGateway, `unsupported kind "spare"`)
+				continue
+			}
 			if h.cfg.Proto >= 3 && !h.cfg.NoAck {
 				h.Send(transport.Ack{Ticket: f.Ticket})
 			}
@@ -234,6 +241,16 @@ func (h *Host) Close() { h.conn.Close(transport.CloseNormal, "") }
 func (h *Host) DialBack(d transport.StreamDial) (transport.Conn, error) {
 	c, _, err := h.dialBack(d)
 	return c, err
+}
+
+// DialBackFreezable is DialBack; freeze makes the connection a blackhole, and
+// thaw ends that: what has waited arrives.
+func (h *Host) DialBackFreezable(d transport.StreamDial) (c transport.Conn, freeze, thaw func(), err error) {
+	c, raw, err := h.dialBack(d)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return c, raw.Freeze, raw.Thaw, nil
 }
 
 func (h *Host) dialBack(d transport.StreamDial) (transport.Conn, *memnet.Conn, error) {

@@ -7,6 +7,7 @@ package relaytest
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -143,6 +144,27 @@ func (s *Server) Close() {
 // agent.Config or an http.Client. Its idle connections are the caller's.
 func (s *Server) Transport() *http.Transport {
 	return &http.Transport{DialContext: s.net.DialContext, DisableCompression: true}
+}
+
+// FarTransport is Transport for somebody who is far away: what is sent takes
+// oneWay to arrive, in either direction, and a connection a round trip to open.
+func (s *Server) FarTransport(oneWay time.Duration) *http.Transport {
+	tr := s.Transport()
+	tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		trip := time.NewTimer(2 * oneWay)
+		defer trip.Stop()
+		select {
+		case <-trip.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		c, err := s.net.DialContext(ctx, network, addr)
+		if err == nil {
+			c.(*memnet.Conn).SetLatency(oneWay)
+		}
+		return c, err
+	}
+	return tr
 }
 
 // Do sends a request to the relay on a connection of its own and returns the

@@ -69,8 +69,15 @@ type (
 	Drain struct{ ReconnectAfterMs int64 }
 
 	// Opened is the first frame of a tcp data socket: the service is reached.
-	// Host to relay.
+	// On a spare it answers StreamOpen. Host to relay.
 	Opened struct{}
+	// StreamOpen is the first frame on a spare, and makes it a tcp data socket:
+	// the bytes that follow are the client's. Relay to host.
+	StreamOpen struct {
+		Stream  string // required: the host opens no stream twice
+		Service string // empty is the default service
+		Proto   string // required: ProtoHTTP, ProtoRaw
+	}
 	// EOF half-closes a byte stream. Both ways.
 	EOF struct{}
 
@@ -98,7 +105,7 @@ const (
 	KindWS    = "ws"    // v2: the host dials the service's WebSocket
 	KindHTTP  = "http"  // v2: one HTTP exchange in frames
 	KindTCP   = "tcp"   // a byte stream
-	KindSpare = "spare" // reserved for a later version
+	KindSpare = "spare" // a data socket in advance: StreamOpen says what it becomes
 )
 
 // The protocols of a byte stream.
@@ -106,6 +113,10 @@ const (
 	ProtoHTTP = "http" // the agent terminates HTTP
 	ProtoRaw  = "raw"  // bytes are for the service as they are
 )
+
+// ReasonAlreadyOpen is the reason of a Refuse by a host that has opened the
+// stream already: over a spare, or by a dial beside it.
+const ReasonAlreadyOpen = "already-open"
 
 var (
 	// ErrUnknownFrame: not a frame that this version knows; ignore it.
@@ -189,6 +200,8 @@ func (d *decoder) frame() Frame {
 		return Drain{ReconnectAfterMs: d.millis("reconnectAfterMs")}
 	case "stream:opened":
 		return Opened{}
+	case "stream:open":
+		return StreamOpen{Stream: d.required("stream"), Service: d.optional("service"), Proto: d.required("proto")}
 	case "stream:eof":
 		return EOF{}
 	case "http:request":
@@ -210,6 +223,7 @@ func (Cancel) frameType() string       { return "stream:cancel" }
 func (Hello) frameType() string        { return "hello" }
 func (Drain) frameType() string        { return "drain" }
 func (Opened) frameType() string       { return "stream:opened" }
+func (StreamOpen) frameType() string   { return "stream:open" }
 func (EOF) frameType() string          { return "stream:eof" }
 func (HTTPRequest) frameType() string  { return "http:request" }
 func (HTTPResponse) frameType() string { return "http:response" }
@@ -261,6 +275,13 @@ func (f Hello) encode(e *encoder) {
 func (f Drain) encode(e *encoder) {
 	e.begin(f, false)
 	e.uint("reconnectAfterMs", uint64(max(0, f.ReconnectAfterMs)))
+}
+
+func (f StreamOpen) encode(e *encoder) {
+	e.begin(f, false)
+	e.str("stream", f.Stream)
+	e.strUnlessEmpty("service", f.Service)
+	e.str("proto", f.Proto)
 }
 
 func (f HTTPRequest) encode(e *encoder) {

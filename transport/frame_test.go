@@ -51,6 +51,16 @@ var frames = []struct {
 	{"hello", transport.Hello{Node: "a", Generation: 7}, `{"type":"hello","node":"a","generation":7}`},
 	{"hello of an unnamed node", transport.Hello{Generation: 7}, `{"type":"hello","node":"","generation":7}`},
 	{"drain", transport.Drain{ReconnectAfterMs: 1500}, `{"type":"drain","reconnectAfterMs":1500}`},
+	{
+		"open",
+		transport.StreamOpen{Stream: "s1", Service: "ssh", Proto: transport.ProtoRaw},
+		`{"type":"stream:open","stream":"s1","service":"ssh","proto":"raw"}`,
+	},
+	{
+		"open of the default service",
+		transport.StreamOpen{Stream: "s1", Proto: transport.ProtoHTTP},
+		`{"type":"stream:open","stream":"s1","proto":"http"}`,
+	},
 	{"opened", transport.Opened{}, `{"type":"stream:opened"}`},
 	{"eof", transport.EOF{}, `{"type":"stream:eof"}`},
 	{
@@ -128,7 +138,7 @@ func TestDecode_Unknown(t *testing.T) {
 	for _, text := range []string{
 		``, ` `, `ping`, `null`, `"ping"`, `5`, `true`, `[]`, `[{"type":"ping"}]`,
 		`{}`, `{"type":""}`, `{"type":null}`, `{"type":5}`, `{"type":["ping"]}`, `{"type":{}}`, `{"type":true}`,
-		`{"type":"stream:open"}`, `{"type":"PING"}`, `{"type":" ping"}`, `{"Type":"ping"}`, `{"OP":"ping"}`,
+		`{"type":"stream:opens"}`, `{"type":"PING"}`, `{"type":" ping"}`, `{"Type":"ping"}`, `{"OP":"ping"}`,
 		`{"op":"hello","generation":1}`, `{"op":"stream:ack","ticket":"t"}`, `{"op":1}`,
 		`{"type":"ping"`, `{"type":"ping"}{"type":"ping"}`, `{"type":"ping"} x`, `{'type':'ping'}`, `{"type":"ping",}`,
 		"\ufeff{\"type\":\"ping\"}", "{\"type\":\"pi\nng\"}", "\x00", "{\"type\":\"ping\\",
@@ -141,6 +151,8 @@ func TestDecode_Unknown(t *testing.T) {
 
 func TestDecode_Malformed(t *testing.T) {
 	cases := []struct{ why, text string }{
+		{"an open of no stream", `{"type":"stream:open","proto":"raw"}`},
+		{"an open of no protocol", `{"type":"stream:open","stream":"s"}`},
 		{"no ticket to dial with", `{"type":"stream:dial","kind":"ws","path":"/","query":""}`},
 		{"an empty ticket", `{"type":"stream:dial","ticket":"","kind":"ws"}`},
 		{"a ticket that is no string", `{"type":"stream:dial","ticket":5,"kind":"ws"}`},

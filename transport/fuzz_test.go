@@ -49,6 +49,7 @@ func FuzzRoundTrip(f *testing.F) {
 			transport.StreamDial{Ticket: a, Kind: b, Path: c, Query: d, Generation: n, Stream: b, Service: c, Proto: d},
 			transport.Refuse{Ticket: c, Status: status, Reason: d},
 			transport.Ack{Ticket: a},
+			transport.StreamOpen{Stream: a, Service: c, Proto: b},
 			transport.Cancel{Ticket: a},
 			transport.Hello{Node: c, Generation: n},
 			transport.Drain{ReconnectAfterMs: int64(n >> 1)},

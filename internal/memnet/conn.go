@@ -144,6 +144,13 @@ func (c *Conn) SetDelay(d time.Duration) {
 	c.out.delay = d
 }
 
+// SetLatency is SetDelay for both directions.
+func (c *Conn) SetLatency(d time.Duration) {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	c.out.delay, c.in.delay = d, d
+}
+
 // Cut breaks the connection as a reset does: the calls of both ends fail at
 // once with ECONNRESET, and bytes that were not read are lost. It works on a
 // frozen connection too, and is the same from either end.

@@ -1,0 +1,78 @@
+package agent
+
+import "time"
+
+// openings remembers for a while which streams were opened, so that none is
+// opened twice: the relay may send a stream:open on a spare and, when no answer
+// comes, a dial of the same stream beside it.
+//
+// A dial of a stream that an earlier dial has opened is not refused: the relay
+// repeats a dial only when nothing was sent on the one before.
+type openings struct {
+	byID map[string]openedBy
+	// order holds the openings from the oldest on, to forget them in turn.
+	order []openedID
+}
+
+type openedBy uint8
+
+const (
+	openedByDial openedBy = iota + 1
+	openedBySpare
+)
+
+type openedID struct {
+	id string
+	at time.Time
+}
+
+// rememberFor is much longer than a relay tries to open a stream.
+const rememberFor = time.Minute
+
+// opened reports whether the stream was opened.
+func (o *openings) opened(id string, now time.Time) bool {
+	o.forget(now)
+	return o.byID[id] != 0
+}
+
+// onSpare reports whether the stream was opened on a spare.
+func (o *openings) onSpare(id string, now time.Time) bool {
+	o.forget(now)
+	return o.byID[id] == openedBySpare
+}
+
+// bySpare notes that the stream was opened on a spare.
+func (o *openings) bySpare(id string, now time.Time) { o.note(id, openedBySpare, now) }
+
+// byDial notes that the stream was opened by a dial, unless it was opened on a
+// spare, which it reports.
+func (o *openings) byDial(id string, now time.Time) bool {
+	if o.onSpare(id, now) {
+		return false
+	}
+	if id != "" && o.byID[id] == 0 { // old relays do not name streams
+		o.note(id, openedByDial, now)
+	}
+	return true
+}
+
+func (o *openings) note(id string, by openedBy, now time.Time) {
+	if o.byID == nil {
+		o.byID = make(map[string]openedBy)
+	}
+	o.byID[id] = by
+	o.order = append(o.order, openedID{id, now})
+}
+
+// forget drops what is older than rememberFor.
+func (o *openings) forget(now time.Time) {
+	n := 0
+	for n < len(o.order) && now.Sub(o.order[n].at) >= rememberFor {
+		delete(o.byID, o.order[n].id)
+		n++
+	}
+	o.order = o.order[n:]
+	if len(o.order) == 0 {
+		o.order, o.byID = nil, nil
+	}
+}

@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/dialback/dialback/transport"
+)
+
+// runSpare dials a data socket in advance, and serves the stream that the relay
+// makes of it.
+func (d *dial) runSpare() {
+	conn, err := d.dialBack()
+	d.control.dials.Done()
+	if err != nil {
+		d.fail(err, refuse(http.StatusBadGateway, "dial-back failed"))
+		return
+	}
+	s := d.park(conn)
+	if s == nil {
+		conn.CloseNow()
+		return
+	}
+	expiry := time.AfterFunc(d.r.cfg.SpareTimeout, func() { s.closeWith(transport.CloseNormal, "a spare that nobody needed") })
+	f, err := readOpen(conn)
+	if !expiry.Stop() || err != nil {
+		s.closeWith(transport.CloseProtocolError, "a spare begins with stream:open")
+		return
+	}
+	end, refusal := d.openOn(s, f)
+	if refusal != nil {
+		d.r.refusedOn(s, StreamInfo{ID: f.Stream, Service: f.Service}, refusal)
+		return
+	}
+	if err := conn.Write(transport.Text, transport.Encode(transport.Opened{})); err != nil {
+		end.abandon()
+		s.closeWith(transport.CloseInternal, "")
+		return
+	}
+	if f := d.r.cfg.Hooks.StreamOpened; f != nil {
+		d.r.events.post(func() { f(s.info) })
+	}
+	end.serve(s)
+}
+
+// park makes the dial in flight a spare, unless it was canceled.
+func (d *dial) park(conn transport.Conn) *dataSocket {
+	r := d.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	cancel := r.dials[d.ticket]
+	delete(r.dials, d.ticket)
+	gone := d.ctx.Err() != nil || r.stopping
+	cancel(nil)
+	if gone {
+		r.active--
+		return nil
+	}
+	return r.holdLocked(conn)
+}
+
+// readOpen reads the first frame of a spare.
+func readOpen(conn transport.Conn) (transport.StreamOpen, error) {
+	t, message, err := conn.Reader()
+	if err != nil {
+		return transport.StreamOpen{}, err
+	}
+	p, err := io.ReadAll(io.LimitReader(message, transport.MaxControlFrame+1))
+	if err != nil {
+		return transport.StreamOpen{}, err
+	}
+	f, err := transport.Decode(p)
+	if err != nil {
+		return transport.StreamOpen{}, err
+	}
+	open, ok := f.(transport.StreamOpen)
+	if !ok || t != transport.Text {
+		return transport.StreamOpen{}, transport.ErrUnknownFrame
+	}
+	return open, nil
+}
+
+// openOn opens the service for a stream on the spare s. The stream is counted
+// as opened only once the service is reached, so that a dial beside it may
+// still win; bytes flow after that.
+func (d *dial) openOn(s *dataSocket, f transport.StreamOpen) (endpoint, *refusal) {
+	r := d.r
+	service, refusal := r.serviceFor(f.Service, f.Proto)
+	if refusal != nil {
+		return nil, refusal
+	}
+	r.mu.Lock()
+	refusal = d.mayOpenLocked(f)
+	r.mu.Unlock()
+	if refusal != nil {
+		return nil, refusal
+	}
+	info := StreamInfo{ID: f.Stream, Service: f.Service}
+	end, err := service.open(r.ctx, info)
+	if err != nil {
+		return nil, asRefusal(err)
+	}
+	r.mu.Lock()
+	refusal = d.mayOpenLocked(f)
+	if refusal == nil {
+		r.openings.bySpare(f.Stream, time.Now())
+		s.beginLocked(info)
+	}
+	r.mu.Unlock()
+	if refusal != nil {
+		end.abandon()
+		return nil, refusal
+	}
+	return end, nil
+}
+
+// mayOpenLocked decides whether a spare may become that stream.
+func (d *dial) mayOpenLocked(f transport.StreamOpen) *refusal {
+	r := d.r
+	switch {
+	case r.stopping:
+		return refuse(http.StatusServiceUnavailable, "agent stopping")
+	case d.gen != r.generation:
+		return refuse(http.StatusServiceUnavailable, "spare of another generation") // invariant I1
+	case r.openings.opened(f.Stream, time.Now()):
+		return refuse(http.StatusServiceUnavailable, transport.ReasonAlreadyOpen)
+	}
+	return nil
+}
+
+// refusedOn tells the relay on the data socket itself, and whom else it concerns.
+func (r *runner) refusedOn(s *dataSocket, info StreamInfo, why *refusal) {
+	_ = s.conn.Write(transport.Text, transport.Encode(transport.Refuse{Status: why.status, Reason: why.reason}))
+	s.conn.CloseSlowly(transport.CloseNormal, "")
+	s.release()
+	r.stats.refused.Add(1)
+	r.log.Debug("stream refused", "stream", info.ID, "service", info.Service, "status", why.status, "reason", why.reason)
+	if f := r.cfg.Hooks.Refused; f != nil {
+		r.events.post(func() { f(info, why.status, why.reason) })
+	}
+}
