@@ -98,18 +98,29 @@ func (w *fuzzWorld) use(s *relaytest.Server) {
 	w.checkGood("at first")
 }
 
-// service answers with its name and the request's query, and notes a request
-// that the relay has not let in.
+// service answers with its name and the request's query.
 func (w *fuzzWorld) service(name string) agent.Handler {
+	return w.serviceWith(name, func(http.ResponseWriter, *http.Request) bool { return false })
+}
+
+// serviceWith is service, with what first does not answer. A request that the
+// relay has not let in is noted.
+func (w *fuzzWorld) serviceWith(name string, first func(http.ResponseWriter, *http.Request) bool) agent.Handler {
 	return agent.HTTP(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if !slices.Equal(r.Header["X-Proof"], []string{proof}) {
-			w.mu.Lock()
-			w.unasked = append(w.unasked, fmt.Sprintf("%s %s %v", r.Method, r.RequestURI, r.Header))
-			w.mu.Unlock()
+			w.noteUnasked(fmt.Sprintf("%s %s %v", r.Method, r.RequestURI, r.Header))
 		}
-		io.Copy(io.Discard, r.Body)
-		fmt.Fprintf(rw, "%s %s", name, r.URL.RawQuery)
+		if !first(rw, r) {
+			io.Copy(io.Discard, r.Body)
+			fmt.Fprintf(rw, "%s %s", name, r.URL.RawQuery)
+		}
 	}))
+}
+
+func (w *fuzzWorld) noteUnasked(request string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.unasked = append(w.unasked, request)
 }
 
 // secret notes what must never be logged.
@@ -194,5 +205,5 @@ var codes = map[string][]int{
 	"host_offline": {503}, "host_gone": {503}, "host_replaced": {503}, "store_unavailable": {503}, "node_unreachable": {503},
 	"draining": {503}, "node_limit": {503}, "host_limit": {429}, "no_dial_back": {504}, "header_timeout": {504},
 	"refused": {403, 404, 429, 502, 503}, "service_down": {502}, "stream_closed": {502}, "bad_answer": {502},
-	"unauthorized": {401}, "forbidden": {403}, "revoked": {403}, "bad_request": {400}, "host_speaks_v2": {400}, "body_too_large": {413},
+	"unauthorized": {401}, "forbidden": {403}, "revoked": {403}, "bad_request": {400}, "host_speaks_v2": {400}, "body_too_large": {413}, "client_gone": {499},
 }

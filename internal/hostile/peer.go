@@ -15,11 +15,11 @@ import (
 
 // Opcodes of RFC 6455, section 5.2.
 const (
-	Text    = 0x1
-	Binary  = 0x2
-	opClose = 0x8
-	opPing  = 0x9
-	opPong  = 0xA
+	Text   = 0x1
+	Binary = 0x2
+	Close  = 0x8
+	opPing = 0x9
+	opPong = 0xA
 )
 
 // writeTimeout bounds a write to somebody who does not read.
@@ -108,10 +108,10 @@ func (p *Peer) read() {
 			if !p.isMuted() {
 				p.Send(opPong, payload)
 			}
-		case opClose:
+		case Close:
 			p.closed(payload)
 			if !p.isMuted() {
-				p.Send(opClose, payload)
+				p.Send(Close, payload)
 			}
 		}
 	}
@@ -162,8 +162,10 @@ func (p *Peer) frame() (opcode byte, payload []byte, err error) {
 	return h[0] & 0xF, payload, nil
 }
 
-// Frame is a final frame of that opcode.
-func (p *Peer) Frame(opcode byte, payload []byte) []byte {
+// Masked is a final frame of that opcode as a client sends it.
+func Masked(opcode byte, payload []byte) []byte { return frame(opcode, payload, true) }
+
+func frame(opcode byte, payload []byte, masked bool) []byte {
 	b := []byte{0x80 | opcode, 0}
 	switch n := len(payload); {
 	case n < 126:
@@ -175,7 +177,7 @@ func (p *Peer) Frame(opcode byte, payload []byte) []byte {
 		b[1] = 127
 		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
-	if p.masked {
+	if masked {
 		b[1] |= 0x80
 		b = append(b, 0, 0, 0, 0) // a key that changes nothing
 	}
@@ -183,7 +185,7 @@ func (p *Peer) Frame(opcode byte, payload []byte) []byte {
 }
 
 // Send sends one frame, and Raw any bytes, as far as the other end takes them.
-func (p *Peer) Send(opcode byte, payload []byte) { p.Raw(p.Frame(opcode, payload)) }
+func (p *Peer) Send(opcode byte, payload []byte) { p.Raw(frame(opcode, payload, p.masked)) }
 
 // Raw sends bytes.
 func (p *Peer) Raw(b []byte) {
@@ -195,7 +197,7 @@ func (p *Peer) Raw(b []byte) {
 
 // SendClose sends a close frame with any code and reason.
 func (p *Peer) SendClose(code uint16, reason []byte) {
-	p.Send(opClose, append(binary.BigEndian.AppendUint16(nil, code), reason...))
+	p.Send(Close, append(binary.BigEndian.AppendUint16(nil, code), reason...))
 }
 
 // Mute keeps the peer from answering pings and close frames.
