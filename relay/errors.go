@@ -39,7 +39,7 @@ var (
 
 	// errOtherProcess: what was written may have reached the host's former
 	// process, and is not sent to another one.
-	errOtherProcess error = &Denial{Err: ErrReplaced, Reason: "host was replaced by another process when the stream may have begun"}
+	errOtherProcess error = &Denial{Err: ErrStreamClosed, Reason: "host was replaced by another process when the stream may have begun"}
 	// errClientGone: the client left first. Nobody is there to be told.
 	errClientGone = errors.New("relay: client went away")
 )

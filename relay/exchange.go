@@ -51,9 +51,7 @@ func (s *Server) exchange(ctx context.Context, st *stream, t Target, out *outbou
 // lostWithSpare reports whether err means that a stream on a spare was lost
 // without an answer of the agent, so that a request which may be sent twice is
 // worth another dial.
-func lostWithSpare(err error) bool {
-	return errors.Is(err, ErrStreamClosed) || errors.Is(err, ErrReplaced)
-}
+func lostWithSpare(err error) bool { return err == ErrStreamClosed || err == errOtherProcess }
 
 // started is called when the host is there, before the body is read.
 func (s *Server) started(out *outbound) {

@@ -134,14 +134,14 @@ func (o *opening) run() {
 				o.replay(d.opened)
 				return
 			case !alreadyOpen(d.err):
-				o.fail(d.err)
+				o.fail(o.admitBegun(d.err))
 				return
 			}
 			// The spare has opened it: its answer is on the way, unless its
 			// path is broken.
 			dial, dialing = nil, true
 		case <-o.ctx.Done():
-			o.fail(openEnded(o.ctx))
+			o.fail(o.admitBegun(openEnded(o.ctx)))
 			return
 		}
 		if !dialing {
@@ -189,6 +189,24 @@ func (o *opening) answered() bool {
 	}
 	o.fail(errFirstFrame)
 	return true
+}
+
+// admitBegun is the typed error for a stream that was not opened because of err.
+// Most errors of an open say that the service has not been reached; once bytes
+// went out on the spare nobody knows that.
+func (o *opening) admitBegun(err error) error {
+	o.mu.Lock()
+	begun := len(o.kept) > 0 && !o.alone
+	o.mu.Unlock()
+	if !begun {
+		return err
+	}
+	for _, as := range []error{ErrStreamClosed, ErrRevoked, ErrUnauthorized, ErrDraining, ErrClosed, errClientGone} {
+		if errors.Is(err, as) {
+			return err
+		}
+	}
+	return Deny(ErrStreamClosed, "the stream may have begun; then: "+Describe(err).Message)
 }
 
 // errFirstFrame: the host breaks the protocol.

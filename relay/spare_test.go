@@ -341,7 +341,7 @@ func TestSpare_NeverSentToAnotherProcess(t *testing.T) {
 		synctest.Wait()
 		start := time.Now()
 		h := newSpareHost(t, s, relaytest.HostConfig{}, func(c transport.Conn, freeze, thaw func()) {})
-		wantEnd(t, spoke, "the host was replaced", transport.CloseOffline, "by another process")
+		wantEnd(t, spoke, "the host was replaced", transport.CloseDataAbnormal, "by another process")
 		c := transport.NewStreamConn(silent)
 		io.WriteString(c, "hello")
 		if _, err := io.ReadFull(c, make([]byte, 5)); err != nil {
@@ -605,6 +605,31 @@ func TestSpare_ThawedOpenIsRefused(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		if a, b := <-got, <-got; a != "first" || b != "second" || len(got) > 0 {
 			t.Errorf("the service got %q and %q, and %d more", a, b, len(got))
+		}
+	})
+}
+
+// A stream whose bytes went out on a spare may have reached the service. The
+// dial beside it cannot be told as the outcome then: host_gone and its like say
+// that nothing has, and the client may open the stream again.
+func TestSpare_WhatMayHaveBegunIsNotSaidToHaveNot(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := server(t, nil)
+		h := newSpareHost(t, s, relaytest.HostConfig{}, func(c transport.Conn, freeze, thaw func()) { freeze() })
+		echoOnce(t, s, "h", "first")
+		spares(t, s, "before", 1)
+		conn, err := s.DialWS(context.Background(), "/connect/h", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.CloseNow()
+		conn.Write(transport.Binary, []byte("bytes"))
+		synctest.Wait()
+		start := time.Now()
+		h.Close() // and it does not come back
+		wantEnd(t, conn, "the host left", transport.CloseDataAbnormal, "may have begun")
+		if d := time.Since(start); d > 5*time.Second {
+			t.Errorf("took %v", d)
 		}
 	})
 }
