@@ -51,6 +51,8 @@ var rules = map[string]rule{
 	"relaytest": {[]string{"agent", "relay", "store", "store/memory", "store/storetest", "transport", "internal/memnet", uuid},
 		"relaytest is for users' tests, which must not need a server beside them"},
 
+	"internal/sim": {[]string{"agent", "relay", "store", "store/memory", "store/storetest", "transport", "internal/memnet"},
+		"the simulation plays all parts, and looks at the Store and the wire as an outsider: no part may know it, and only tests import it"},
 	"internal/memnet":    {nil, "a network knows nothing of what goes over it"},
 	"internal/hostile":   {nil, "what it sends is no protocol that it could know"},
 	"internal/tooltest":  {nil, "it finds programs and knows none of ours"},
@@ -65,11 +67,13 @@ var rules = map[string]rule{
 		"it is a module of its own, for the sake of its database: as a third party's Store, it knows the contract only"},
 	"bench":                {nil, "benchmarks are _test files only"},
 	"internal/clustertest": {nil, "tests of several processes are _test files only"},
+	"internal/chaos":       {nil, "tests of several processes are _test files only"},
+	"internal/soak":        {nil, "tests of several processes are _test files only"},
 }
 
 // testPackages are for _test files to import, and so may import testing.
 var testPackages = []string{
-	"store/storetest", "transport/transporttest", "relaytest", "internal/tooltest", "internal/redistest", "internal/proctest",
+	"store/storetest", "transport/transporttest", "relaytest", "internal/tooltest", "internal/redistest", "internal/sim", "internal/proctest",
 }
 
 // testOnly are imports that nothing but testPackages and _test files may have,
@@ -79,6 +83,7 @@ var testOnly = map[string]string{
 	"net/http/httptest":            "it is for tests",
 	module + "/relaytest":          "it imports testing",
 	module + "/store/storetest":    "it imports testing",
+	module + "/internal/sim":       "it is for its own tests, and breaks all that it holds",
 	module + "/internal/tooltest":  "it imports testing",
 	module + "/internal/redistest": "it imports testing",
 	module + "/internal/proctest":  "it imports testing",

@@ -27,6 +27,7 @@ type Server struct {
 	// Network and Addr are where it listens, as for net.Dial.
 	Network, Addr string
 
+	where  []string // the part of its command line that says where it listens
 	cmd    *exec.Cmd
 	log    *bytes.Buffer // its output; to be read when exited is closed
 	exited chan struct{} // closed by wait
@@ -37,7 +38,7 @@ type Server struct {
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	sock := filepath.Join(socketDir(tb), "redis.sock")
-	s := start(tb, "unix", sock, append([]string{"--port", "0", "--unixsocket", sock}, args...)...)
+	s := start(tb, "unix", sock, []string{"--port", "0", "--unixsocket", sock}, args...)
 	if !s.answers(tb) {
 		tb.Fatalf("redis-server does not answer:\n%s", s.output())
 	}
@@ -68,15 +69,26 @@ func (s *Server) Stop() {
 	<-s.exited
 }
 
-func start(tb testing.TB, network, addr string, args ...string) *Server {
+// Restart starts a server again that was stopped: at the same address, empty, and
+// with args in place of those that Start had. It does not wait until the server
+// answers. It must not be called concurrently with other methods.
+func (s *Server) Restart(tb testing.TB, args ...string) {
 	tb.Helper()
-	s := &Server{
-		Network: network,
-		Addr:    addr,
-		log:     new(bytes.Buffer),
-		exited:  make(chan struct{}),
-	}
-	s.cmd = exec.Command(binary(tb), slices.Concat(args, []string{
+	s.launch(tb, args)
+}
+
+func start(tb testing.TB, network, addr string, where []string, args ...string) *Server {
+	tb.Helper()
+	s := &Server{Network: network, Addr: addr, where: where}
+	s.launch(tb, args)
+	tb.Cleanup(s.Stop)
+	return s
+}
+
+func (s *Server) launch(tb testing.TB, args []string) {
+	tb.Helper()
+	s.log, s.exited = new(bytes.Buffer), make(chan struct{})
+	s.cmd = exec.Command(binary(tb), slices.Concat(s.where, args, []string{
 		"--save", "", "--appendonly", "no", "--daemonize", "no",
 		"--loglevel", "warning", "--dir", tb.TempDir(),
 	})...)
@@ -85,15 +97,13 @@ func start(tb testing.TB, network, addr string, args ...string) *Server {
 	if err := s.cmd.Start(); err != nil {
 		tb.Fatal(err)
 	}
-	go s.wait()
-	tb.Cleanup(s.Stop)
-	return s
+	go wait(s.cmd, s.exited)
 }
 
 // wait is the goroutine that waits for the process; Stop waits for it.
-func (s *Server) wait() {
-	defer close(s.exited)
-	_ = s.cmd.Wait() // killed, or its output tells why
+func wait(cmd *exec.Cmd, exited chan<- struct{}) {
+	defer close(exited)
+	_ = cmd.Wait() // killed, or its output tells why
 }
 
 // answers waits until the server answers, and says whether it does.

@@ -29,6 +29,25 @@ func TestStart(t *testing.T) {
 	}
 }
 
+func TestServer_Restart(t *testing.T) {
+	s := redistest.Start(t)
+	if err := s.Client(t).Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.Stop()
+	s.Restart(t, "--maxmemory", "64mb")
+	c := s.Client(t)
+	for c.Ping(t.Context()).Err() != nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n, err := c.DBSize(t.Context()).Result(); n != 0 || err != nil {
+		t.Errorf("a server that was restarted has %d keys, %v; want it empty", n, err)
+	}
+	if got, err := c.ConfigGet(t.Context(), "maxmemory").Result(); err != nil || got["maxmemory"] != "67108864" {
+		t.Errorf("maxmemory = %v, %v; args are those of Restart", got, err)
+	}
+}
+
 func TestServer_Freeze(t *testing.T) {
 	s := redistest.Start(t)
 	c := s.Client(t)
@@ -72,5 +91,8 @@ func TestStartReplicated(t *testing.T) {
 	r.Sync(t)
 	if got, err := r.Replica.Client(t).Get(t.Context(), "k").Result(); err != nil || got != "v" {
 		t.Errorf("Get from the replica = %q, %v, want what the master had at Sync", got, err)
+	}
+	if master, replica := r.Current(t); master != r.Master || replica != r.Replica {
+		t.Errorf("Current = %v and %v, want what they were started as", master, replica)
 	}
 }

@@ -29,7 +29,7 @@ func StartReplicated(tb testing.TB) *Replicated {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r.Replica = startTCP(tb, "--replicaof", host+" "+port, "--repl-diskless-sync-delay", "0")
+	r.Replica = startTCP(tb, r.Master.ReplicaOf()...)
 
 	conf := filepath.Join(tb.TempDir(), "sentinel.conf")
 	text := fmt.Sprintf("sentinel monitor %[1]s %[2]s %[3]s 1\n"+
@@ -50,6 +50,25 @@ func StartReplicated(tb testing.TB) *Replicated {
 	}
 	r.Sync(tb)
 	return r
+}
+
+// Current returns the master and the replica as the Sentinel sees them now.
+func (r *Replicated) Current(tb testing.TB) (master, replica *Server) {
+	tb.Helper()
+	addr, err := r.Sentinel.Client(tb).Do(tb.Context(), "SENTINEL", "GET-MASTER-ADDR-BY-NAME", masterName).StringSlice()
+	if err != nil || len(addr) != 2 {
+		tb.Fatalf("the Sentinel says %v of the master, %v", addr, err)
+	}
+	if net.JoinHostPort(addr[0], addr[1]) == r.Replica.Addr {
+		return r.Replica, r.Master
+	}
+	return r.Master, r.Replica
+}
+
+// ReplicaOf is what makes a server that is restarted a replica of s.
+func (s *Server) ReplicaOf() []string {
+	host, port, _ := net.SplitHostPort(s.Addr)
+	return []string{"--replicaof", host + " " + port, "--repl-diskless-sync-delay", "0"}
 }
 
 // Sync waits until the replica has all that was written to the master before.
@@ -86,11 +105,11 @@ func startTCPFrom(tb testing.TB, conf string, args ...string) *Server {
 	var output string
 	for range attempts {
 		port := freePort(tb)
-		all := slices.Concat([]string{"--bind", "127.0.0.1", "--port", port}, args)
+		where := []string{"--bind", "127.0.0.1", "--port", port}
 		if conf != "" {
-			all = slices.Insert(all, 0, conf)
+			where = slices.Insert(where, 0, conf)
 		}
-		s := start(tb, "tcp", net.JoinHostPort("127.0.0.1", port), all...)
+		s := start(tb, "tcp", net.JoinHostPort("127.0.0.1", port), where, args...)
 		if s.answers(tb) {
 			return s
 		}
