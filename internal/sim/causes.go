@@ -1,0 +1,238 @@
+package sim
+
+import (
+	"sync"
+	"time"
+)
+
+// causes knows the faults, and judges whether what became of a request can be
+// true. Its rules:
+//
+//   - I3, true: a failure has its cause: each code and each broken stream needs
+//     a fault, or a change of what the Store names for the host, that explains it
+//     (see explained), at most aftermath before the request began.
+//   - I3, quick: a failure comes within the bound of its code, unless the client,
+//     its way or its node was itself held up.
+//   - I5: the loss or replacement of a control socket explains no broken stream
+//     and no broken exchange.
+//   - Where there is no cause, a request goes well; and after all faults have
+//     ended every host is reached from every node.
+type causes struct {
+	w *World
+
+	// Guarded by mu.
+	mu     sync.Mutex
+	faults []*fault
+}
+
+type faultKind uint8
+
+const (
+	nodeFault    faultKind = iota // a node is stopped, down, draining
+	storeFault                    // of any node's
+	partFault                     // two nodes do not reach each other
+	hostFault                     // a host's process or its network; who is the host
+	controlFault                  // a host's control socket alone
+	clientFault                   // the way of clients to a node; who is its slot
+	faultKinds
+)
+
+type fault struct {
+	kind     faultKind
+	who      string
+	from, to time.Duration // to is negative while it lasts
+	nested   int
+}
+
+// aftermath is how long after its end a fault may still show.
+const aftermath = 10 * time.Second
+
+func newCauses(w *World) *causes { return &causes{w: w} }
+
+// begin notes a fault that lasts until end.
+func (c *causes) begin(kind faultKind, who string) {
+	now := c.w.tr.now().t
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.faults {
+		if f.kind == kind && f.who == who && f.to < 0 {
+			f.nested++
+			return
+		}
+	}
+	c.faults = append(c.faults, &fault{kind: kind, who: who, from: now, to: -1})
+}
+
+// end ends a fault that has begun; it is one of a moment if it has not.
+func (c *causes) end(kind faultKind, who string) {
+	now := c.w.tr.now().t
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.faults {
+		if f.kind == kind && f.who == who && f.to < 0 {
+			if f.nested > 0 {
+				f.nested--
+				return
+			}
+			f.to = now
+			return
+		}
+	}
+	c.faults = append(c.faults, &fault{kind: kind, who: who, from: now, to: now})
+}
+
+// touch notes a fault of a moment.
+func (c *causes) touch(kind faultKind, who string) {
+	now := c.w.tr.now().t
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.faults = append(c.faults, &fault{kind: kind, who: who, from: now, to: now})
+}
+
+func (c *causes) endAll() {
+	now := c.w.tr.now().t
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.faults {
+		if f.to < 0 {
+			f.to = now
+		}
+	}
+}
+
+// around says which kinds of faults there were between two times that concern a
+// request.
+func (c *causes) around(r *request, from, to time.Duration) (is [faultKinds]bool) {
+	slot := ""
+	if r.node != nil {
+		slot = r.node.name
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.faults {
+		if f.from > to || f.to >= 0 && f.to < from {
+			continue
+		}
+		switch f.kind {
+		case hostFault, controlFault:
+			if f.who != r.host {
+				continue
+			}
+		case clientFault:
+			if f.who != slot {
+				continue
+			}
+		}
+		is[f.kind] = true
+	}
+	return is
+}
+
+// judge judges the end of a request.
+func (c *causes) judge(r *request, code string, at stamp) {
+	if code == clientLeft {
+		return
+	}
+	began, ended := r.began.t, at.t
+	is := c.around(r, began-aftermath, ended)
+	changed := c.w.ledger.changedWithin(r.host, began-aftermath, ended)
+	failed := code != "ok"
+	switch {
+	case failed && r.ask.final:
+		c.w.tr.violated("I3 well again", "%s (%s to %s at %s) ended with %q after all faults had ended", r.id, r.kind, r.host, r.ask.Slot, code)
+	case failed && !explained(code, is, changed, r.opened.Load()):
+		c.w.tr.violated("I3 true", "%s (%s to %s) ended with %q, for which there is no cause (%s)", r.id, r.kind, r.host, code, describe(is, changed))
+	case !is[nodeFault] && !is[clientFault] && ended-began > c.bound(r, code, is, changed):
+		c.w.tr.violated("I3 quick", "%s (%s to %s) took %v to end with %q (%s)", r.id, r.kind, r.host, ended-began, code, describe(is, changed))
+	}
+}
+
+// explained reports whether there is a cause for a code.
+func explained(code string, is [faultKinds]bool, changed, opened bool) bool {
+	node, shop, part, host, client := is[nodeFault], is[storeFault], is[partFault], is[hostFault], is[clientFault]
+	control := is[controlFault]
+	switch code {
+	case "host_offline":
+		return changed || node || shop || part
+	case "host_gone":
+		return changed || node || shop || part || host || control
+	case "host_replaced":
+		return changed
+	case "offline": // a WebSocket's: any of these
+		return changed || node || shop || part || host || control
+	case "store_unavailable":
+		return shop || node
+	case "draining":
+		return node
+	case "node_unreachable":
+		return node || part
+	case "no_dial_back":
+		return host || node || part
+	case "refused":
+		return changed || host || node || part
+	case "stream_closed", broken:
+		return host || node || part
+	case "header_timeout":
+		return host || node || part
+	case "revoked":
+		return host
+	case lostConnection:
+		return client || node
+	}
+	return false // internal, bad_answer, unauthorized and the like: never
+}
+
+// bound is how long a request may take to end with a code: the bounds that
+// PROTOCOL.md has, with some time for delays of the network.
+func (c *causes) bound(r *request, code string, is [faultKinds]bool, changed bool) time.Duration {
+	const (
+		grace    = 2 * time.Second // ReconnectGrace
+		dial     = 10 * time.Second
+		proof    = 2 * time.Second
+		call     = time.Second // StoreTimeout, NodeTimeout
+		header   = 65 * time.Second
+		slack    = time.Second
+		handover = grace + 2*call
+	)
+	lasts := r.ask.lasts() + 40*c.w.schedule.slowestDelay()
+	disturbed := changed
+	for _, x := range is {
+		disturbed = disturbed || x
+	}
+	switch code {
+	case "ok":
+		if !disturbed {
+			return lasts + slack
+		}
+		return dial + proof + header + lasts + slack
+	case "draining", "revoked":
+		return dial + proof + header + lasts + slack
+	case "store_unavailable":
+		return dial + proof + slack
+	case "no_dial_back", "host_gone", "host_replaced", "host_offline", "node_unreachable", "refused", "offline":
+		return dial + proof + slack
+	}
+	return dial + proof + header + lasts + slack
+}
+
+// lasts is how long what is asked for takes where nothing is wrong.
+func (a ask) lasts() time.Duration {
+	return a.Delay + time.Duration(a.Chunks)*a.Gap
+}
+
+func describe(is [faultKinds]bool, changed bool) string {
+	names := [faultKinds]string{"node", "store", "partition", "host", "control socket", "client"}
+	s := ""
+	for k, x := range is {
+		if x {
+			s += names[k] + ", "
+		}
+	}
+	if changed {
+		s += "the Store's naming changed, "
+	}
+	if s == "" {
+		return "nothing was wrong"
+	}
+	return "around it: " + s[:len(s)-2]
+}
