@@ -8,8 +8,10 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/dialback/dialback/internal/hostile"
+	"github.com/dialback/dialback/relaytest"
 )
 
 // fuzzClient is a client with a connection of its own, and how it ended.
@@ -27,7 +29,12 @@ type fuzzClient struct {
 
 // ask sends a request, whose last empty line is added, and body.
 func (w *fuzzWorld) ask(what, request, body string) *fuzzClient {
-	conn, err := w.s.Transport().DialContext(w.t.Context(), "tcp", "relay.test:80")
+	return w.askAt(w.s, what, request, body)
+}
+
+// askAt is ask at a node.
+func (w *fuzzWorld) askAt(s *relaytest.Server, what, request, body string) *fuzzClient {
+	conn, err := s.Transport().DialContext(w.t.Context(), "tcp", strings.TrimPrefix(s.URL, "http://"))
 	if err != nil {
 		w.t.Fatal(err)
 	}

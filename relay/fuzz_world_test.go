@@ -75,10 +75,13 @@ func (w *fuzzWorld) secure(c *relay.Config) {
 
 func newFuzzWorld(t *testing.T) *fuzzWorld {
 	w := &fuzzWorld{t: t}
-	runtime.ReadMemStats(&w.before)
+	w.begin()
 	w.use(relaytest.NewServer(t, &relaytest.Options{Config: w.secure, HTTP: w.listen}))
 	return w
 }
+
+// begin notes how much has been allocated so far.
+func (w *fuzzWorld) begin() { runtime.ReadMemStats(&w.before) }
 
 // listen takes the log of an http.Server: what a panic of a handler is told to.
 func (w *fuzzWorld) listen(h *http.Server) { h.ErrorLog = log.New(&w.panics, "", 0) }

@@ -15,6 +15,7 @@ import (
 	"github.com/dialback/dialback/internal/memnet"
 	"github.com/dialback/dialback/relay"
 	"github.com/dialback/dialback/relaytest"
+	"github.com/dialback/dialback/store"
 	"github.com/dialback/dialback/transport"
 )
 
@@ -223,5 +224,62 @@ func TestHTTP_AnswerThatBreaksOffAtOnceHasAStatus(t *testing.T) {
 			t.Errorf("%v %q %v, want 200 and an error", resp, body, err)
 		}
 		settled(t, s, "an answer that broke off")
+	})
+}
+
+// signedCall makes a call to a node of c as another node would.
+func signedCall(t *testing.T, c *relaytest.Cluster, path, body string) (status int, answer string) {
+	t.Helper()
+	s := c.Nodes[0]
+	nodes, err := c.Store.Nodes(context.Background())
+	if err != nil || len(nodes) == 0 {
+		t.Fatal(nodes, err)
+	}
+	var self store.Node
+	for _, n := range nodes {
+		if n.ID == "node0" {
+			self = n
+		}
+	}
+	req, _ := http.NewRequest("POST", s.URL+path, strings.NewReader(body))
+	req.Header.Set("Dialback-Node", relay.NodeMAC(s.Relay, "POST", self.ID, self.Incarnation, path, []byte(body)))
+	resp, answer, err := s.DoRequest(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, answer
+}
+
+// A node with the key has a right to much, but not to what can only be a fault:
+// to take a ticket out of the hands of a client that waits here, to dial with
+// one, or to answer a client with a number that is no refusal.
+func TestCluster_CallsOfABrokenNode(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 2, nil)
+		h := c.Nodes[0].MustConnect("h", relaytest.HostConfig{Proto: 3})
+		att, err := c.Store.Current(context.Background(), "h")
+		if err != nil {
+			t.Fatal(err)
+		}
+		answered := async(c.Nodes[0], "/hosts/h/")
+		d := nextDial(t, h)
+		if status, body := signedCall(t, c, "/node/cancel", fmt.Sprintf(`{"HostID":"h","Ticket":%q}`, d.Ticket)); status != 200 {
+			t.Errorf("cancel: %d %s", status, body)
+		}
+		dial := fmt.Sprintf(`{"HostID":"h","ID":%q,"Generation":%d,"Ticket":%q,"Kind":"tcp"}`, att.ID, att.Generation, d.Ticket)
+		if status, body := signedCall(t, c, "/node/dial", dial); status != 200 || !strings.Contains(body, "not-mine") {
+			t.Errorf("a dial with this node's own ticket: %d %s, want not-mine", status, body)
+		}
+		pending(t, answered, "a cancel that is not its client's")
+		sayRaw("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")(h, d)
+		(<-answered).want(t, "the dial is still good", 200, "ok")
+
+		for _, status := range []int{0, 99, 101, 200, 302, 1000} {
+			h := c.Nodes[0].MustConnect(fmt.Sprint("h", status), relaytest.HostConfig{Proto: 3})
+			answered := async(c.Nodes[0], "/hosts/"+h.ID+"/")
+			d := nextDial(t, h)
+			signedCall(t, c, "/node/outcome", fmt.Sprintf(`{"Outcomes":[{"HostID":"h","Ticket":%q,"Result":"refused","Status":%d,"Reason":"a\nb"}]}`, d.Ticket, status))
+			(<-answered).want(t, fmt.Sprintf("refused with %d", status), 502, "refused by the host: ab")
+		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dialback/dialback/store"
+	"github.com/dialback/dialback/transport"
 )
 
 // serveNode serves the calls of other nodes; path is what follows the mount
@@ -77,10 +78,12 @@ func handleNode[In, Out any](w http.ResponseWriter, body []byte, f func(In) Out)
 type nothing struct{}
 
 // onNodeDial sends a dial for another node, on exactly the socket that it named.
+// A ticket of this node's own is not another's to dial with.
 func (s *Server) onNodeDial(in nodeDial) nodeDialed {
 	c := s.local(in.HostID)
+	waiting, ok := s.tickets.check(in.Ticket, in.HostID)
 	switch {
-	case c == nil:
+	case c == nil, !ok, waiting == s.nodeID:
 		return nodeDialed{notMineResult}
 	case c.att.Generation > in.Generation:
 		return nodeDialed{retiredResult}
@@ -126,7 +129,7 @@ func (s *Server) onNodeOutcomes(in nodeOutcomes) nothing {
 		}
 		switch out.Result {
 		case outcomeRefused:
-			d.settle(outcome{err: &RefusedError{out.Status, out.Reason}})
+			d.settle(outcome{err: refusedElsewhere(out)})
 		case outcomeRetired:
 			d.settle(outcome{err: errReplaced})
 		default:
@@ -136,9 +139,20 @@ func (s *Server) onNodeOutcomes(in nodeOutcomes) nothing {
 	return nothing{}
 }
 
+// refusedElsewhere is a refusal that another node has passed on. A number that is
+// no status must not reach a client from there either.
+func refusedElsewhere(out nodeOutcome) *RefusedError {
+	f := transport.Refuse{Status: out.Status, Reason: transport.CutReason(out.Reason)}
+	clean, _ := transport.Decode(transport.Encode(f))
+	f, _ = clean.(transport.Refuse)
+	return &RefusedError{f.Status, f.Reason}
+}
+
+// onNodeCancel forgets a dial of another node: of one that waits here the client
+// is here too.
 func (s *Server) onNodeCancel(in nodeCancel) nothing {
 	if c := s.local(in.HostID); c != nil {
-		if d := c.lookup(in.Ticket); d != nil {
+		if d := c.lookup(in.Ticket); d != nil && d.result == nil {
 			d.cancelExpiry()
 			c.forget(d, true)
 		}
