@@ -26,7 +26,7 @@ func (x *exchange) passAnswer() error {
 	}
 	x.reusable = h.persists() && (b.chunks != nil || b.left >= 0)
 	x.keeps, x.announced = h.keeps()
-	x.last = x.last || x.expects && !x.continued && !x.up.ended()
+	x.last = x.last || x.unasked()
 	chunked := !b.known() && !x.isOld
 	out := x.appendAnswer(h, chunked)
 	_, _ = in.Discard(x.headLen)
@@ -146,7 +146,7 @@ func (x *exchange) refuse(status int, code, message string) bool {
 
 // refuseDown is refuse for a request that its service has not answered.
 func (x *exchange) refuseDown(message string) bool {
-	x.last = x.last || x.expects && !x.continued && x.up != nil && !x.up.ended()
+	x.last = x.last || x.unasked()
 	return x.writeError(http.StatusBadGateway, "service_down", message) == nil
 }
 

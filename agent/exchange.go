@@ -101,7 +101,7 @@ func (x *exchange) run(p []byte) bool {
 		x.last = x.last || !b.empty()
 		return x.refuse(http.StatusBadRequest, "bad_request", err.Error())
 	}
-	if b.known() && b.left <= int64(min(s.in.Buffered(), cap(out)-len(out))) {
+	if !b.empty() && b.known() && b.left <= int64(min(s.in.Buffered(), cap(out)-len(out))) {
 		n, _ := s.in.Read(out[len(out) : len(out)+int(b.left)]) // it is there
 		out, b = out[:len(out)+n], body{}
 	}
@@ -279,6 +279,12 @@ func (x *exchange) giveBack() {
 	} else {
 		c.close()
 	}
+}
+
+// unasked reports whether the client has not been told to send the body that it
+// holds back. What comes next on the stream cannot be known then.
+func (x *exchange) unasked() bool {
+	return x.expects && !x.continued && x.up != nil && !x.up.ended()
 }
 
 // drop cuts the connection to the service.

@@ -201,7 +201,7 @@ func testHopRetriesOnce(t *testing.T) {
 		got    int64
 	}{
 		{"GET", 204, 1},
-		{"GET", 204, 3}, // again, on a fresh connection
+		{"GET", 204, 3},  // again, on a fresh connection
 		{"POST", 502, 4}, // not again: it may have been carried out
 		{"POST", 204, 5},
 	} {

@@ -106,15 +106,22 @@ func (s *httpStream) readAhead() {
 	s.mu.Unlock()
 	defer s.svc.tasks.Done()
 	defer close(a.done)
-	if s.message != nil { // its end has not been read
-		var one [1]byte
-		if n, _ := s.message.Read(one[:]); n > 0 {
-			a.t, a.r = transport.Binary, io.MultiReader(bytes.NewReader(one[:]), s.message)
+	for {
+		if s.message != nil { // it may have been read to its end already
+			var one [1]byte
+			if n, _ := s.message.Read(one[:]); n > 0 {
+				a.t, a.r = transport.Binary, io.MultiReader(bytes.NewReader(one[:]), s.message)
+				return
+			}
+		}
+		a.t, a.r, a.err = s.conn.Reader()
+		if a.err != nil {
+			s.leave()
+		}
+		if a.err != nil || a.t == transport.Text {
 			return
 		}
-	}
-	if a.t, a.r, a.err = s.conn.Reader(); a.err != nil {
-		s.leave()
+		s.message = a.r
 	}
 }
 

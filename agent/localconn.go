@@ -109,21 +109,33 @@ func transportOf(conn net.Conn) net.Conn {
 	return conn
 }
 
+// Where a socket cannot be looked at, a connection that has been idle for
+// lookAfter is read from for lookFor before it is used again.
+const (
+	lookAfter = 10 * time.Millisecond
+	lookFor   = 100 * time.Microsecond
+)
+
 // quiet reports whether an idle connection is as it should be: the service has
-// neither closed it nor sent anything. It does not block.
+// neither closed it nor sent anything.
 func (c *localConn) quiet() bool {
-	if c.in.Buffered() > 0 {
+	switch _, secure := c.Conn.(*tls.Conn); {
+	case c.in.Buffered() > 0:
 		return false
-	}
-	if c.peek != nil && !c.peek() {
+	case c.peek == nil:
+		return time.Since(c.idleSince) < lookAfter || c.silentUntil(time.Now().Add(lookFor))
+	case !c.peek():
 		return false
+	case secure: // something may wait above the socket; it is read without waiting
+		return c.silentUntil(time.Unix(1, 0))
 	}
-	if _, ok := c.Conn.(*tls.Conn); c.peek != nil && !ok {
-		return true
-	}
-	// What waits above the socket is found by a read that may not wait.
-	if c.SetReadDeadline(time.Unix(1, 0)) != nil {
-		return true
+	return true
+}
+
+// silentUntil reports whether a read brings nothing until then.
+func (c *localConn) silentUntil(t time.Time) bool {
+	if c.SetReadDeadline(t) != nil {
+		return true // a connection without deadlines: its use will tell
 	}
 	var one [1]byte
 	n, err := c.Read(one[:])
