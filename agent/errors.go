@@ -61,11 +61,14 @@ func serviceDown(name string, err error) *refusal {
 // dialFailure says why a local dial failed without saying where to.
 func dialFailure(err error) string {
 	var dns *net.DNSError
+	var down *dialError
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection refused"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
 		return "timed out"
+	case errors.As(err, &down) && down.tls:
+		return "TLS handshake failed"
 	case errors.As(err, &dns):
 		return "unknown name"
 	case errors.Is(err, context.Canceled):

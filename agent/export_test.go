@@ -1,6 +1,9 @@
 package agent
 
-import "time"
+import (
+	"net"
+	"time"
+)
 
 // Backoff is the reconnect logic of a Config without jitter.
 type Backoff struct{ b *backoff }
@@ -19,4 +22,10 @@ func (b *Backoff) Next(now time.Time, err error, lasted time.Duration) (time.Dur
 func KeepAliveTimeout(value string) (time.Duration, bool) {
 	h := head{keepAlive: [][]byte{[]byte(value)}}
 	return h.keeps()
+}
+
+// Quiet reports whether a connection that has rested would be used again.
+func Quiet(conn net.Conn) bool {
+	c := &localConn{Conn: conn, in: newSource(conn), peek: peeker(transportOf(conn))}
+	return c.quiet()
 }

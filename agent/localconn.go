@@ -28,15 +28,8 @@ type dialError struct {
 	tls bool // in the TLS handshake
 }
 
-func (e *dialError) Error() string { return "service down: " + e.reason() }
+func (e *dialError) Error() string { return "agent: service down: " + e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
-
-func (e *dialError) reason() string {
-	if e.tls && !isTimeout(e.err) {
-		return "TLS handshake failed"
-	}
-	return dialFailure(e.err)
-}
 
 // dial opens a connection. Connect and TLS handshake have a timeout each.
 func (h *hop) dial(ctx context.Context) (*localConn, error) {
@@ -139,7 +132,7 @@ func (c *localConn) silentUntil(t time.Time) bool {
 	}
 	var one [1]byte
 	n, err := c.Read(one[:])
-	return n == 0 && isTimeout(err) && c.SetReadDeadline(time.Time{}) == nil
+	return c.SetReadDeadline(time.Time{}) == nil && n == 0 && isTimeout(err)
 }
 
 // await waits for the first bytes of what the service sends, but not long, and
