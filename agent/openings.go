@@ -57,6 +57,9 @@ func (o *openings) byDial(id string, now time.Time) bool {
 }
 
 func (o *openings) note(id string, by openedBy, now time.Time) {
+	if !guardOpenedOnce {
+		return
+	}
 	if o.byID == nil {
 		o.byID = make(map[string]openedBy)
 	}

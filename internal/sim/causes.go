@@ -13,6 +13,9 @@ import (
 //     (see explained), at most aftermath before the request began.
 //   - I3, quick: a failure comes within the bound of its code, unless the client,
 //     its way or its node was itself held up.
+//   - I3, prompt: what a service has got, and may not be sent again, ends within
+//     promptly of the break of all data sockets of its host: no timer is waited
+//     for when the cause has happened.
 //   - I5: the loss or replacement of a control socket explains no broken stream
 //     and no broken exchange.
 //   - Where there is no cause, a request goes well; and after all faults have
@@ -128,6 +131,31 @@ func (c *causes) around(r *request, from, to time.Duration) (is [faultKinds]bool
 	return is
 }
 
+// promptly is what a client may wait for after the break of a data socket: news
+// of it crosses a node at most, and there may be a close handshake.
+const promptly = 2 * time.Second
+
+// broke: all data sockets of the host break at this moment.
+func (c *causes) broke(host string) {
+	if c.w.network.held(host) {
+		return // the break itself does not get through
+	}
+	at := c.w.tr.now()
+	for _, r := range c.w.outcomes.working(host) {
+		r.brokeAt.CompareAndSwap(nil, &at)
+	}
+}
+
+// late reports whether a request has ended long after its data socket broke.
+func (c *causes) late(r *request, at stamp) bool {
+	broke := r.brokeAt.Load()
+	if broke == nil || at.t-broke.t <= promptly+10*c.w.schedule.slowestDelay()+r.ask.Gap {
+		return false
+	}
+	is := c.around(r, broke.t-aftermath, at.t)
+	return !is[nodeFault] && !is[partFault] && !is[clientFault]
+}
+
 // judge judges the end of a request.
 func (c *causes) judge(r *request, code string, at stamp) {
 	if code == clientLeft {
@@ -142,6 +170,8 @@ func (c *causes) judge(r *request, code string, at stamp) {
 		c.w.tr.violated("I3 well again", "%s (%s to %s at %s) ended with %q after all faults had ended", r.id, r.kind, r.host, r.ask.Slot, code)
 	case failed && !explained(code, is, changed, r.opened.Load()):
 		c.w.tr.violated("I3 true", "%s (%s to %s) ended with %q, for which there is no cause (%s)", r.id, r.kind, r.host, code, describe(is, changed))
+	case failed && c.late(r, at):
+		c.w.tr.violated("I3 prompt", "%s (%s to %s) ended with %q at %.4fs; its data socket had broken at %.4fs", r.id, r.kind, r.host, code, ended.Seconds(), r.brokeAt.Load().t.Seconds())
 	case !is[nodeFault] && !is[clientFault] && ended-began > c.bound(r, code, is, changed):
 		c.w.tr.violated("I3 quick", "%s (%s to %s) took %v to end with %q (%s)", r.id, r.kind, r.host, ended-began, code, describe(is, changed))
 	}
@@ -162,7 +192,7 @@ func explained(code string, is [faultKinds]bool, changed, opened bool) bool {
 		return changed || node || shop || part || host || control
 	case "store_unavailable":
 		return shop || node
-	case "draining":
+	case "draining", "restart":
 		return node
 	case "node_unreachable":
 		return node || part
@@ -205,12 +235,10 @@ func (c *causes) bound(r *request, code string, is [faultKinds]bool, changed boo
 			return lasts + slack
 		}
 		return dial + proof + header + lasts + slack
-	case "draining", "revoked":
-		return dial + proof + header + lasts + slack
-	case "store_unavailable":
-		return dial + proof + slack
-	case "no_dial_back", "host_gone", "host_replaced", "host_offline", "node_unreachable", "refused", "offline":
-		return dial + proof + slack
+	case "host_offline", "store_unavailable":
+		return proof + handover + slack
+	case "no_dial_back", "host_gone", "host_replaced", "node_unreachable", "refused", "offline":
+		return proof + dial + slack
 	}
 	return dial + proof + header + lasts + slack
 }

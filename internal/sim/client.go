@@ -201,7 +201,7 @@ func closedCode(err error) string {
 	case transport.CloseRefused:
 		return "refused"
 	case transport.CloseRestart:
-		return "draining"
+		return "restart" // of the node: unlike draining, it says nothing of what was reached
 	case transport.CloseForbidden:
 		return "revoked"
 	case transport.CloseDataAbnormal:

@@ -52,6 +52,35 @@ func (w *World) restartNode(slot, id string) {
 	w.causes.end(nodeFault, slot)
 }
 
+// twinNode starts a second process with the ID and at the address of a node
+// whose first process goes on, as when a deployment overlaps.
+func (w *World) twinNode(slot string) {
+	n := w.at(slot)
+	if n == nil {
+		return
+	}
+	w.causes.begin(nodeFault, slot)
+	n.listener.Close()
+	w.startNode(slot, n.id)
+}
+
+// endTwins ends all processes of a slot but the newest.
+func (w *World) endTwins(slot string) {
+	newest := w.at(slot)
+	w.mu.Lock()
+	var old []*nodeProc
+	for _, n := range w.procs {
+		if n.name == slot && n != newest && !n.isDead() {
+			old = append(old, n)
+		}
+	}
+	w.mu.Unlock()
+	for _, n := range old {
+		n.crash(false)
+	}
+	w.causes.end(nodeFault, slot)
+}
+
 // drainNode shuts a node down; a load balancer notices at once.
 func (w *World) drainNode(slot string) {
 	n := w.at(slot)
@@ -81,6 +110,9 @@ func (w *World) goOnHost(host string) {
 
 func (w *World) crashHost(host string, vanish bool) {
 	w.causes.begin(hostFault, host)
+	if !vanish {
+		w.causes.broke(host)
+	}
 	for _, h := range w.running(host) {
 		h.crash(vanish)
 	}
@@ -181,6 +213,9 @@ func (w *World) cutLink(id linkID, kind string) {
 		f = controlFault
 	}
 	w.causes.touch(f, who)
+	if f == hostFault && id.to == "*" {
+		w.causes.broke(id.from)
+	}
 	w.network.cut(id, kind)
 }
 

@@ -202,7 +202,7 @@ func (g *generator) fault(at time.Duration) {
 
 func (g *generator) nodeFault(at, end time.Duration) {
 	slot := g.slot()
-	switch g.intn(4) {
+	switch g.intn(5) {
 	case 0, 1:
 		late := g.chance(50)
 		g.step(at, func(w *World) { w.stopNode(slot, late) }, "stop %s (calls of the Store are made late: %v)", slot, late)
@@ -213,6 +213,9 @@ func (g *generator) nodeFault(at, end time.Duration) {
 		g.step(at, func(w *World) { w.crashNode(slot, vanish) }, "crash %s (vanish: %v)", slot, vanish)
 		g.step(end, func(w *World) { w.restartNode(slot, id) }, "restart %s as %s", slot, pickFirst(id, slot))
 	case 3:
+		g.step(at, func(w *World) { w.twinNode(slot) }, "a second process of %s takes its address", slot)
+		g.step(end, func(w *World) { w.endTwins(slot) }, "the first process of %s ends", slot)
+	case 4:
 		g.step(at, func(w *World) { w.drainNode(slot) }, "drain %s", slot)
 		g.step(at+25*time.Second, func(w *World) { w.restartNode(slot, "") }, "restart %s", slot)
 	}

@@ -21,4 +21,5 @@ var Guards = []Guard{
 	{"late-close isolation", []string{"I3 true", "I3 well again", "I3 quick"}},
 	{"replay rule", []string{"I6 at most once", "I6 not reached"}},
 	{"pong after confirmation", []string{"I2 pong"}},
+	{"opened once", []string{"I6 at most once"}},
 }

@@ -14,7 +14,7 @@ import (
 // motif adds one.
 func (g *generator) motif(at time.Duration) {
 	all := []func(time.Duration){
-		g.dialBackAfterMove, g.lateClaim, g.workLost, g.pingAndGone, g.lateEnd, g.unheardReplacement, g.comeBackHere, g.frozenHost, g.drainedHost,
+		g.dialBackAfterMove, g.lateClaim, g.workLost, g.pingAndGone, g.lateEnd, g.unheardReplacement, g.comeBackHere, g.frozenHost, g.drainedHost, g.lateAnswer,
 	}
 	all[g.intn(len(all))](at)
 }
@@ -182,4 +182,29 @@ func (g *generator) drainedHost(at time.Duration) {
 		g.ask(at+g.within(0, 15*time.Second), g.anything(h, g.slot()))
 	}
 	g.step(at+25*time.Second, func(w *World) { w.restartNode(slot, "") }, "restart %s", slot)
+}
+
+// lateAnswer: a host is in use, so that there are data sockets in advance; then
+// what it says on the way by one node is held up, while its control socket and
+// new dial-backs go by another.
+func (g *generator) lateAnswer(at time.Duration) {
+	h := g.host(agentInProcess, agentForward)
+	a, b := g.twoSlots()
+	slot := slotName(g.intn(g.s.Nodes))
+	g.move(at, h, b)
+	g.step(at, func(w *World) { w.cutLink(linkID{h, "*"}, kindControl) }, "cut the control socket of %s", h)
+	at += 2 * time.Second
+	g.move(at, h, a)
+	for range 3 {
+		at += 300 * time.Millisecond
+		g.ask(at, ask{Kind: pick(g.random, byConnect, byDial), Host: h, Slot: slot, Body: 10, Chunks: 1})
+	}
+	at += time.Second
+	g.move(at, h, b)
+	id := linkID{h, slotName(a)}
+	g.step(at, func(w *World) { w.freezeLink(id, outbound) }, "freeze %v outbound", id)
+	for range 1 + g.intn(2) {
+		g.ask(at+g.within(0, 500*time.Millisecond), ask{Kind: pick(g.random, byConnect, byConnect, byDial, webSocket), Host: h, Slot: slot, Body: 100, Chunks: 2, Gap: 10 * time.Millisecond})
+	}
+	g.step(at+g.within(3*time.Second, 8*time.Second), func(w *World) { w.thawLink(id) }, "thaw %v", id)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dialback/dialback/agent"
 	"github.com/dialback/dialback/internal/sim"
 	"github.com/dialback/dialback/relay"
 	"github.com/dialback/dialback/store/memory"
@@ -24,7 +25,7 @@ var guard = flag.String("sim.guard", "", "name of the only guard that TestSim_Mi
 
 // takeOut takes a guard out, wherever it is.
 func takeOut(t *testing.T, name string) (restore func()) {
-	for _, f := range []func(string) (func(), bool){relay.TakeOutGuard, memory.TakeOutGuard, transport.TakeOutGuard} {
+	for _, f := range []func(string) (func(), bool){agent.TakeOutGuard, relay.TakeOutGuard, memory.TakeOutGuard, transport.TakeOutGuard} {
 		if restore, ok := f(name); ok {
 			return restore
 		}

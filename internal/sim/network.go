@@ -294,6 +294,19 @@ func (nw *network) thawDropped(p *process) {
 	}
 }
 
+// held reports whether anything of an actor's is frozen or vanished, so that a
+// break may not get through at once.
+func (nw *network) held(name string) bool {
+	nw.mu.Lock()
+	defer nw.mu.Unlock()
+	for id, l := range nw.links {
+		if id.from == name && (l.freeze != noDirection || l.delay != nw.w.schedule.delayOf(id)) {
+			return true
+		}
+	}
+	return false
+}
+
 // cutServed breaks what a dead process had accepted and left frozen.
 func (nw *network) cutServed(p *process) {
 	nw.mu.Lock()

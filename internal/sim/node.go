@@ -12,11 +12,12 @@ import (
 // nodeProc is one process of a node.
 type nodeProc struct {
 	*process
-	id    string // its node ID
-	srv   *relay.Server
-	http  *http.Server
-	seam  *seam
-	ended chan struct{} // closed when it is reaped
+	id       string // its node ID
+	srv      *relay.Server
+	http     *http.Server
+	listener net.Listener
+	seam     *seam
+	ended    chan struct{} // closed when it is reaped
 }
 
 // nodeKey authenticates the nodes to each other.
@@ -49,6 +50,7 @@ func (w *World) startNode(slot string, id string) *nodeProc {
 		w.tr.violated("sim", "listen: %v", err)
 		return n
 	}
+	n.listener = ln
 	n.http = &http.Server{Handler: srv, ErrorLog: w.quiet}
 	go n.serve(ln)
 	return n

@@ -37,7 +37,8 @@ type request struct {
 	ask        ask
 	began      stamp
 
-	opened atomic.Bool // a stream has carried something
+	opened  atomic.Bool           // a stream has carried something
+	brokeAt atomic.Pointer[stamp] // when all data sockets of its host broke while a service had it
 
 	// Guarded by outcomes.mu.
 	seen    []sighting
@@ -147,6 +148,20 @@ const (
 	timedOut       = "no end"
 	broken         = "broken off" // a stream or an answer, after it had begun
 )
+
+// working lists what a service of the host has got, has not answered, and may
+// not get again.
+func (o *outcomes) working(host string) []*request {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var list []*request
+	for _, r := range o.all {
+		if r.host == host && r.ended.n == 0 && len(r.seen) > 0 && !r.repeatable && !r.ask.final {
+			list = append(list, r)
+		}
+	}
+	return list
+}
 
 // open lists what has not ended.
 func (o *outcomes) open() []string {

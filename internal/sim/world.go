@@ -216,6 +216,7 @@ func (w *World) heal() {
 		if !w.takes(slot) {
 			w.restartNode(slot, "")
 		}
+		w.endTwins(slot)
 	}
 	for _, h := range w.schedule.Hosts {
 		running := w.running(h.Name)
