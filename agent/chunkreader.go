@@ -79,8 +79,7 @@ func chunkSize(line []byte) (size uint64, ok bool) {
 	if !ok || !isFieldValue(line) {
 		return 0, false
 	}
-	line, _, _ = bytes.Cut(line, []byte{';'})
-	line = bytes.TrimRight(line, " \t")
+	line, _, _ = bytes.Cut(bytes.TrimRight(line, " \t"), []byte{';'})
 	if len(line) == 0 || len(line) > 15 {
 		return 0, false
 	}
