@@ -189,6 +189,8 @@ func TestDial_ErrorsTellNoSecrets(t *testing.T) {
 		{"echoes the token", "ws://relay:80/?token=query-secret", answer("query-secret\r\n\r\n")},
 		{"a bad upgrade", "ws://relay:80/?token=query-secret", answer("HTTP/1.1 101 OK\r\nUpgrade: query-secret\r\nConnection: Upgrade\r\n\r\n")},
 		{"a bad accept", "ws://relay:80/?token=query-secret", answer("HTTP/1.1 101 OK\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: header-secret\r\n\r\n")},
+		{"quotes another secret", "ws://relay:80/?token=query-secret", answer("other-secret\r\n\r\n")},
+		{"quotes it in a header", "ws://relay:80/?token=query-secret", answer("HTTP/1.1 101 OK\r\nother-secret\r\n\r\n")},
 		{"a bad scheme", "gopher://relay:80/?token=query-secret", nil},
 		{"a bad URL", "ws://relay:80/%zz?token=query-secret", nil},
 		{"a bad host", "ws://query-secret:x/?token=query-secret", nil},

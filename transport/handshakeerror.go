@@ -77,7 +77,9 @@ func (h *handshake) failure(err error, u *url.URL, header http.Header) error {
 		err = ue.Err
 	}
 	text := err.Error()
-	if scrub(text, u, header) != text {
+	// net/http and the WebSocket library quote what they cannot read: any bytes
+	// of the server's, which are not for a log.
+	if h.nc != nil && strings.Contains(text, `"`) || scrub(text, u, header) != text {
 		err = errors.New("the server's answer cannot be read")
 	}
 	return fmt.Errorf("transport: dial %s: %w", u.Host, err)
