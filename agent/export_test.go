@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"bytes"
 	"net"
+	"strconv"
 	"time"
 )
 
@@ -28,4 +30,30 @@ func KeepAliveTimeout(value string) (time.Duration, bool) {
 func Quiet(conn net.Conn) bool {
 	c := &localConn{Conn: conn, in: newSource(conn), peek: peeker(transportOf(conn))}
 	return c.quiet()
+}
+
+// ForwardHead is the head that goes to a service at host for a request that
+// begins with p, and how many bytes of p that is. framing is "chunked", or the
+// length of the body.
+func ForwardHead(p []byte, base, host string) (out []byte, n int, framing string, err error) {
+	src := newSource(bytes.NewReader(p))
+	raw, err := src.peekHead()
+	if err != nil {
+		return nil, 0, "", err
+	}
+	var h head
+	n = len(raw)
+	if err := h.parseRequest(raw); err != nil {
+		return nil, n, "", err
+	}
+	x := exchange{s: &httpStream{svc: &forwardService{base: base, host: host}}}
+	if h.asksUpgrade() {
+		x.upgrade = string(h.upgrade)
+	}
+	out, err = x.appendRequest(nil, &h)
+	framing = strconv.FormatInt(max(h.length, 0), 10)
+	if h.chunked {
+		framing = "chunked"
+	}
+	return out, n, framing, err
 }

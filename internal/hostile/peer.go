@@ -248,3 +248,6 @@ func (p *Peer) Close() {
 
 // Upgraded is the client's end of a connection whose 101 has been read.
 func Upgraded(conn net.Conn, br *bufio.Reader) *Peer { return start(conn, br, true, nil) }
+
+// Conn is the connection beneath.
+func (p *Peer) Conn() net.Conn { return p.conn }
