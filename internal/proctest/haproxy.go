@@ -93,6 +93,9 @@ func StartHAProxy(tb testing.TB, network string, hinted bool) *HAProxy {
 	return b
 }
 
+// Stop ends it, with all its connections.
+func (b *HAProxy) Stop() { b.p.Kill() }
+
 // AwaitUp waits until HAProxy takes a node for up, by a check.
 func (b *HAProxy) AwaitUp(id string) {
 	b.tb.Helper()

@@ -7,12 +7,16 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
 )
 
 // Replicated is a master with one replica and a Sentinel, on loopback. It ends
 // with the test.
 type Replicated struct {
 	Master, Replica, Sentinel *Server
+
+	client *goredis.Client // of the Sentinel
 }
 
 // masterName is what the Sentinel calls the master.
@@ -40,9 +44,9 @@ func StartReplicated(tb testing.TB) *Replicated {
 	}
 	r.Sentinel = startTCPFrom(tb, conf, "--sentinel")
 
-	s := r.Sentinel.Client(tb)
+	r.client = r.Sentinel.Client(tb)
 	known := func() bool {
-		replicas, err := s.Do(tb.Context(), "SENTINEL", "REPLICAS", masterName).Slice()
+		replicas, err := r.client.Do(tb.Context(), "SENTINEL", "REPLICAS", masterName).Slice()
 		return err == nil && len(replicas) == 1
 	}
 	if !r.Sentinel.waitFor(tb, known) {
@@ -55,7 +59,7 @@ func StartReplicated(tb testing.TB) *Replicated {
 // Current returns the master and the replica as the Sentinel sees them now.
 func (r *Replicated) Current(tb testing.TB) (master, replica *Server) {
 	tb.Helper()
-	addr, err := r.Sentinel.Client(tb).Do(tb.Context(), "SENTINEL", "GET-MASTER-ADDR-BY-NAME", masterName).StringSlice()
+	addr, err := r.client.Do(tb.Context(), "SENTINEL", "GET-MASTER-ADDR-BY-NAME", masterName).StringSlice()
 	if err != nil || len(addr) != 2 {
 		tb.Fatalf("the Sentinel says %v of the master, %v", addr, err)
 	}

@@ -4,7 +4,7 @@
 // checks that nothing of it stays: goroutines, descriptors, heap and rows of the
 // Store are afterwards what they were before.
 //
-//	go test -run Soak -timeout 0 ./internal/soak -soak.for=30m -soak.report=../../docs/reports/soak.md
+//	go test -run Soak -timeout 0 ./internal/soak -soak.for=30m -soak.report=$PWD/docs/reports/soak.md
 //
 // The relay is a process of its own on a real Redis, so its heap is nobody
 // else's. Hosts and clients are in the test's process, and speak the wire by
