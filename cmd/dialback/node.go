@@ -21,7 +21,7 @@ type nodeFlags struct {
 
 func newNodeFlags(f *flags) *nodeFlags {
 	return &nodeFlags{
-		store:     f.String("store", "memory", "where sockets are remembered: memory, or a Redis `URL`"),
+		store:     f.String("store", "memory", "where sockets are remembered: memory, or the `URL` of a Redis server, of its Sentinels (?master_name=M&addr=H2:P) or of a Cluster (?addr=H2:P)"),
 		id:        f.String("node-id", "", "this node's `name` among several; empty for a random one"),
 		advertise: f.String("advertise", "", "the `URL` at which other nodes reach this one"),
 		keyFile:   f.String("node-key-file", "", "a `file` with the key that all nodes share, 16 bytes or more"),
