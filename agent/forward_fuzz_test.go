@@ -87,6 +87,7 @@ func FuzzForwardHTTP_Answer(f *testing.F) {
 func FuzzForwardHTTP_Request(f *testing.F) {
 	for _, s := range []string{
 		get,
+		get + head,
 		"POST /a?b HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc",
 		"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: A\r\n\r\n3\r\nabc\r\n0\r\nA: b\r\n\r\n",
 		"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + get,
@@ -113,13 +114,6 @@ func FuzzForwardHTTP_Request(f *testing.F) {
 			_, err = io.Copy(io.Discard, req.Body)
 			if rest, _ := io.ReadAll(br); err == nil && len(rest) > 0 {
 				t.Fatalf("service %d got a request and %q", i, rest)
-			}
-			if i > 0 {
-				continue
-			}
-			want, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(bytes.TrimLeft(request, "\r\n"))))
-			if err == nil && want.Method != req.Method {
-				t.Fatalf("of %q the service got %q", request, got)
 			}
 		}
 	})

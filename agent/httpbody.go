@@ -82,11 +82,18 @@ func headEnd(p []byte, from int) int {
 	}
 }
 
+// trailersEnd is headEnd for a trailer section. Like the lines of chunks those
+// of trailers do not end with a bare line feed.
 func trailersEnd(p []byte, from int) int {
 	if bytes.HasPrefix(p, []byte("\r\n")) {
-		return 2
+		return len("\r\n")
 	}
-	return headEnd(p, from)
+	from = max(0, from-1)
+	i := bytes.Index(p[from:], []byte("\r\n\r\n"))
+	if i < 0 {
+		return 0
+	}
+	return from + i + len("\r\n\r\n")
 }
 
 // body is the body of one message.

@@ -6,6 +6,9 @@ import "bytes"
 // must not be a trailer (RFC 9110, section 6.5.1) is dropped.
 func (h *head) parseTrailers(p []byte) error {
 	h.reset()
+	if bytes.Count(p, []byte("\n")) != bytes.Count(p, []byte("\r\n")) {
+		return errField
+	}
 	unfold(p)
 	for {
 		var line []byte
