@@ -193,7 +193,7 @@ func (x *exchange) connect(fresh bool) error {
 // send sends the request, and reads the head of its answer.
 func (x *exchange) send(out []byte, b body) error {
 	n, werr := x.local.Write(out)
-	if werr != nil && n == 0 {
+	if werr != nil && n == 0 && x.reused {
 		x.unsent = true
 		return werr
 	}
@@ -201,8 +201,8 @@ func (x *exchange) send(out []byte, b body) error {
 		x.s.unwatch()
 		x.up = startUpload(x.s, x.local, b)
 	}
-	err := x.readHead() // it may have come although not all was taken
-	if err != nil && werr != nil {
+	err := x.readHead() // it may be there although not all was taken
+	if err != nil && werr != nil && !x.got {
 		return werr
 	}
 	return err

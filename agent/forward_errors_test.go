@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"io"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dialback/dialback/agent"
+	"github.com/dialback/dialback/internal/memnet"
 )
 
 func TestForwardHTTP_ServiceDown(t *testing.T) {
@@ -84,4 +86,22 @@ func testForwardHTTPIdleStreamIsKept(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 	}
 	conn.Close()
+}
+
+// A service that answers and closes before it was asked has answered.
+func TestForwardHTTP_AnswersUnread(t *testing.T) { synctest.Test(t, testForwardHTTPAnswersUnread) }
+func testForwardHTTPAnswersUnread(t *testing.T) {
+	for _, request := range []string{get, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\na"} {
+		r := newFakeRelay(t)
+		dial := func(context.Context, string, string) (net.Conn, error) {
+			conn, service := memnet.Pipe()
+			_, _ = io.WriteString(service, "HTTP/1.1 503 x\r\nContent-Length: 4\r\n\r\nbusy")
+			_ = service.Close()
+			return conn, nil
+		}
+		c := serving(t, r, agent.ForwardHTTPWith("http://local:80", agent.HTTPOptions{DialContext: dial}))
+		if got, ended := exchanged(t, c, request); !strings.HasSuffix(got, "busy") || ended != nil {
+			t.Errorf("the client got %q, %v", got, ended)
+		}
+	}
 }
