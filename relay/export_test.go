@@ -14,3 +14,13 @@ func (s *Server) ForgeTicket(nodeID, hostID string) string {
 func (s *Server) CheckTicket(ticket, hostID string) (nodeID string, ok bool) {
 	return s.tickets.check(ticket, hostID)
 }
+
+// Authorize is what every request of a host or a client passes.
+var Authorize = (*Server).authorize
+
+// CutCookies, PathHostID and FirstSubprotocol read what anybody may send.
+var (
+	CutCookies       = cutCookies
+	PathHostID       = pathHostID
+	FirstSubprotocol = firstSubprotocol
+)
