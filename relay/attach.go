@@ -63,6 +63,9 @@ func (c *controlConn) begin(hello bool) {
 		return
 	}
 	c.stale = time.AfterFunc(c.srv.cfg.StaleAfter, func() { c.srv.spawn(c.silent) })
+	// A Store that fails over may lose what was written last: a claim as well. No
+	// sign of it but a ping that says so, and the host's own may be long to come.
+	time.AfterFunc(c.srv.cfg.NodeBeat, func() { c.srv.pinger.add(c, 0, 0) })
 	early := c.early
 	start := hello && !c.sending
 	c.sending = c.sending || start

@@ -439,3 +439,59 @@ func TestCluster_RowsLiveWithTheirHosts(t *testing.T) {
 		}
 	})
 }
+
+// A Store that has lost its last writes, and no lease with them, names an earlier
+// socket of a host. The node of the newer one puts that right when it is asked
+// for the host, by a client or by another node; it waited for the host's next
+// ping, half a minute, while all requests failed.
+func TestCluster_StoreNamesAnEarlierSocket(t *testing.T) {
+	for client := range 2 {
+		bubble(t, func(t *testing.T) {
+			st := relaytest.NewLossyStore()
+			c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(c *relay.Config) { c.Store = st }})
+			cfg := relaytest.HostConfig{OnDial: relaytest.AnswerText("here")}
+			c.Nodes[0].MustConnect("h", cfg)
+			earlier, err := st.Current(context.Background(), "h")
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			c.Nodes[0].MustConnect("h", cfg)
+			nodes, err := st.Nodes(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			st.Lose()
+			for _, n := range nodes {
+				st.KeepNode(context.Background(), n, 15*time.Second)
+			}
+			st.Ping(context.Background(), []store.Attachment{earlier}, 5*time.Minute)
+			start := time.Now()
+			get(c.Nodes[client], "/hosts/h/x").want(t, fmt.Sprintf("the host is on node 0, the client on node %d", client), 200, "here")
+			if d := time.Since(start); d > time.Second {
+				t.Errorf("took %v", d)
+			}
+		})
+	}
+}
+
+// A claim that the Store loses is written again within NodeBeat of it, though
+// neither a lease nor the Store itself seems to have been away.
+func TestCluster_LostClaimIsWrittenAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := relaytest.NewLossyStore()
+		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(c *relay.Config) { c.Store = st }})
+		c.Nodes[0].MustConnect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("here")})
+		nodes, err := st.Nodes(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		st.Lose()
+		for _, n := range nodes {
+			st.KeepNode(context.Background(), n, 15*time.Second)
+		}
+		get(c.Nodes[1], "/hosts/h/x").want(t, "the claim is lost", 503, "host_offline")
+		time.Sleep(5*time.Second + 250*time.Millisecond)
+		get(c.Nodes[1], "/hosts/h/x").want(t, "NodeBeat and PingBatch later", 200, "here")
+	})
+}

@@ -4,11 +4,12 @@ package relay
 
 // The guards of guard.go as variables, for the simulation.
 var (
-	guardRetiredMark   = true
-	guardTicketFence   = true
-	guardLateClose     = true
-	guardReplayRule    = true
-	guardPongConfirmed = true
+	guardRetiredMark    = true
+	guardTicketFence    = true
+	guardLateClose      = true
+	guardReplayRule     = true
+	guardPoolGeneration = true
+	guardPongConfirmed  = true
 )
 
 // TakeOutGuard takes out a guard until restore is called; ok is false if there
@@ -20,6 +21,7 @@ func TakeOutGuard(name string) (restore func(), ok bool) {
 		"generation at the ticket": &guardTicketFence,
 		"late-close isolation":     &guardLateClose,
 		"replay rule":              &guardReplayRule,
+		"generation in the pool":   &guardPoolGeneration,
 		"pong after confirmation":  &guardPongConfirmed,
 	}[name]
 	if g == nil {

@@ -86,6 +86,9 @@ func (s *Server) onNodeDial(in nodeDial) nodeDialed {
 	case c == nil, !ok, waiting == s.nodeID:
 		return nodeDialed{notMineResult}
 	case c.att.Generation > in.Generation:
+		// The caller has read the Store before the claim; or the Store has lost
+		// the claim, and names the earlier socket for as long as nobody says so.
+		s.pinger.confirm([]*controlConn{c}, nil)
 		return nodeDialed{retiredResult}
 	case c.att.ID != in.ID || c.att.Generation != in.Generation:
 		return nodeDialed{notMineResult}

@@ -291,6 +291,11 @@ func (s *Server) locate(ctx context.Context, hub *hub, last attempt) (route, err
 		here, goneAt, changed := hub.look() // before the read: nothing is missed
 		att, err := s.current(ctx, hub)
 		switch {
+		case err == nil && here != nil && here.att.Generation > att.Generation && !asserted:
+			// The Store has lost what was written last, and names an earlier socket.
+			asserted = true
+			s.pinger.confirm([]*controlConn{here}, nil)
+			continue
 		case err == nil && att.Incarnation == s.incarnation && att.NodeID == s.nodeID:
 			if here != nil && here.att.ID == att.ID {
 				return route{att: att, here: here}, nil

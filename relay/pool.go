@@ -92,7 +92,7 @@ func (p *pool) take(service string, gen uint64) *httpStream {
 	for i := len(p.idle) - 1; i >= 0 && found == nil; i-- {
 		hs := p.idle[i]
 		switch {
-		case hs.generation() != gen:
+		case hs.generation() != gen && guardPoolGeneration:
 			old = append(old, hs)
 		case hs.service != service:
 			continue
