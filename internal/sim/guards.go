@@ -14,6 +14,7 @@ type Guard struct {
 var Guards = []Guard{
 	{"retired mark", []string{"I7 retired mark"}},
 	{"generation at the ticket", []string{"I1 redemption", "I1 service"}},
+	{"generation in the pool", []string{"I1 service"}},
 	{"compare-and-delete", []string{"I7 compare-and-delete"}},
 	{"tombstone", []string{"I7 tombstone"}},
 	{"seq", []string{"I1 seq"}},

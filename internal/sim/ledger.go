@@ -40,9 +40,14 @@ type ledger struct {
 
 // hostTruth is what the Store has named for a host.
 type hostTruth struct {
-	now     *sockTruth // nil: nothing
-	history []naming
+	now      *sockTruth // nil: nothing
+	history  []naming
+	newest   *sockTruth // that was claimed last
+	reverted []span     // when the Store had lost the claim of newest
 }
+
+// span is a time; to is negative while it lasts.
+type span struct{ from, to time.Duration }
 
 type naming struct {
 	of *sockTruth // nil: nothing
@@ -99,6 +104,9 @@ func (l *ledger) lookLocked(hostID string) (was, is *sockTruth) {
 		was.until = at
 	}
 	h.now = is
+	if n := len(h.reverted); n > 0 && h.reverted[n-1].to < 0 && (is == h.newest || h.newest.gone.n != 0) {
+		h.reverted[n-1].to = at.t
+	}
 	h.history = append(h.history, naming{is, at})
 	return was, is
 }
@@ -153,11 +161,19 @@ func (l *ledger) steady(hostID string, from time.Duration) bool {
 }
 
 // changedWithin reports whether the host's naming changed between two times, or
-// named nothing then.
+// named nothing then, or not the socket that was claimed last. The last is what a
+// Store does that has lost a claim, until the node of that socket has it written
+// again: at once when it is asked for the host, NodeBeat after the claim, or at
+// the host's next ping.
 func (l *ledger) changedWithin(hostID string, from, to time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lookLocked(hostID)
+	for _, s := range l.hosts[hostID].reverted {
+		if s.from <= to && (s.to < 0 || s.to >= from) {
+			return true
+		}
+	}
 	var before *sockTruth
 	for _, n := range l.hosts[hostID].history {
 		switch {
@@ -187,6 +203,7 @@ func (l *ledger) claim(ctx context.Context, a store.Attachment, ttl time.Duratio
 		l.byMet[string(a.Meta)] = s
 	}
 	s.att = c.Current
+	l.hostLocked(a.HostID).newest = s
 	if before != nil && before != s && before.att.Instance != "" && before.att.Instance == a.Instance && before.att.Seq > a.Seq {
 		l.tr.violated("I1 seq", "a claim of seq %d has taken %s from %s of the same instance with seq %d", a.Seq, a.HostID, before.name(), before.att.Seq)
 	}
@@ -280,8 +297,11 @@ func (l *ledger) lose(d time.Duration, everything bool) {
 		}
 	}
 	l.lost = append(l.lost, loss{since, now})
-	for id := range l.hosts {
+	for id, h := range l.hosts {
 		l.lookLocked(id)
+		if h.newest != nil && h.now != h.newest && h.newest.gone.n == 0 {
+			h.reverted = append(h.reverted, span{now.t, -1})
+		}
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 // motif adds one.
 func (g *generator) motif(at time.Duration) {
 	all := []func(time.Duration){
-		g.dialBackAfterMove, g.lateClaim, g.workLost, g.pingAndGone, g.lateEnd, g.unheardReplacement, g.comeBackHere, g.frozenHost, g.drainedHost, g.lateAnswer,
+		g.dialBackAfterMove, g.lateClaim, g.workLost, g.pingAndGone, g.lateEnd, g.unheardReplacement, g.comeBackHere, g.frozenHost, g.drainedHost, g.lateAnswer, g.keptAndMoved,
 	}
 	all[g.intn(len(all))](at)
 }
@@ -207,4 +207,28 @@ func (g *generator) lateAnswer(at time.Duration) {
 		g.ask(at+g.within(0, 500*time.Millisecond), ask{Kind: pick(g.random, byConnect, byConnect, byDial, webSocket), Host: h, Slot: slot, Body: 100, Chunks: 2, Gap: 10 * time.Millisecond})
 	}
 	g.step(at+g.within(3*time.Second, 8*time.Second), func(w *World) { w.thawLink(id) }, "thaw %v", id)
+}
+
+// keptAndMoved: a node keeps streams to a host that has a double elsewhere by
+// now, and has not heard of it; then it is asked for the host again.
+func (g *generator) keptAndMoved(at time.Duration) {
+	h := g.host(agentInProcess, agentForward)
+	a, b := g.twoSlots()
+	slot := slotName(a)
+	g.move(at, h, a)
+	g.step(at, func(w *World) { w.cutLink(linkID{h, "*"}, kindControl) }, "cut the control socket of %s", h)
+	at += 3 * time.Second
+	for range 1 + g.intn(3) {
+		g.ask(at, ask{Kind: pick(g.random, get, post), Host: h, Slot: slot, Size: 10, Delay: 20 * time.Millisecond})
+	}
+	at += time.Second
+	g.isolate(at, at+6*time.Second, a)
+	g.move(at+100*time.Millisecond, h, b)
+	g.step(at+150*time.Millisecond, func(w *World) { w.restartHost(h) }, "a double of %s starts", h)
+	at += 2 * time.Second
+	for range 1 + g.intn(3) {
+		at += g.within(0, 800*time.Millisecond)
+		g.ask(at, ask{Kind: pick(g.random, get, post), Host: h, Slot: slot, Size: 10})
+	}
+	g.step(at+10*time.Second, func(w *World) { w.endOldest(h, false) }, "the older process of %s ends", h)
 }

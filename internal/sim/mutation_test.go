@@ -49,7 +49,7 @@ func TestSim_MissesEachGuard(t *testing.T) {
 			for n := range mutationRuns {
 				first := guardSeed(n)
 				for seed := first; seed < first+mutationSeeds; seed++ {
-					violations, _ := run(t, seed)
+					_, violations, _ := run(t, seed)
 					rule := noticed(g, violations)
 					if rule == "" {
 						continue
@@ -88,7 +88,7 @@ func noticed(g sim.Guard, violations []string) string {
 func TestSim_GuardSeedsHold(t *testing.T) {
 	for n := range mutationRuns {
 		for seed := guardSeed(n); seed < guardSeed(n)+20; seed++ {
-			if violations, evidence := run(t, seed); len(violations) > 0 {
+			if _, violations, evidence := run(t, seed); len(violations) > 0 {
 				t.Fatalf("seed %d, with every guard in place:\n%s\n%s", seed, strings.Join(violations, "\n"), evidence)
 			}
 		}

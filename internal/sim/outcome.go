@@ -21,8 +21,9 @@ type outcomes struct {
 	w *World
 
 	// Guarded by mu.
-	mu  sync.Mutex
-	all map[string]*request
+	mu   sync.Mutex
+	all  map[string]*request
+	ends map[string]int
 }
 
 // request is one request or stream of a client.
@@ -70,7 +71,9 @@ var notReached = map[string]bool{
 	"node_limit": true, "host_limit": true, "no_dial_back": true, "refused": true,
 }
 
-func newOutcomes(w *World) *outcomes { return &outcomes{w: w, all: make(map[string]*request)} }
+func newOutcomes(w *World) *outcomes {
+	return &outcomes{w: w, all: make(map[string]*request), ends: make(map[string]int)}
+}
 
 // begin notes a request that a client is about to send.
 func (o *outcomes) begin(r *request) {
@@ -119,6 +122,7 @@ func (o *outcomes) end(r *request, code string) {
 	at := o.w.tr.log("%s ends: %s", r.id, code)
 	o.mu.Lock()
 	r.ended = at
+	o.ends[code]++
 	switch code {
 	case "ok":
 	case lostConnection:
@@ -150,13 +154,14 @@ const (
 )
 
 // working lists what a service of the host has got, has not answered, and may
-// not get again.
+// not get again. What a process had that has vanished does not count: its end is
+// another's.
 func (o *outcomes) working(host string) []*request {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var list []*request
 	for _, r := range o.all {
-		if r.host == host && r.ended.n == 0 && len(r.seen) > 0 && !r.repeatable && !r.ask.final {
+		if r.host == host && r.ended.n == 0 && len(r.seen) > 0 && !r.seen[len(r.seen)-1].p.isDead() && !r.repeatable && !r.ask.final {
 			list = append(list, r)
 		}
 	}

@@ -33,9 +33,8 @@ func TestMain(m *testing.M) {
 
 // run runs the schedule of a seed in a bubble of its own. A panic of the bubble,
 // such as goroutines that are left behind, is a violation too.
-func run(t *testing.T, seed uint64) (violations []string, evidence string) {
+func run(t *testing.T, seed uint64) (result *sim.Result, violations []string, evidence string) {
 	s := sim.Generate(seed)
-	var result *sim.Result
 	defer func() {
 		evidence = s.String()
 		if result != nil {
@@ -48,7 +47,7 @@ func run(t *testing.T, seed uint64) (violations []string, evidence string) {
 		}
 	}()
 	synctest.Test(t, func(*testing.T) { result = sim.Run(s) })
-	return result.Violations, ""
+	return result, result.Violations, ""
 }
 
 // Every schedule keeps the invariants. A failure prints its seed and its trace;
@@ -59,9 +58,9 @@ func TestSim_Seeds(t *testing.T) {
 		n = 60
 	}
 	begun := time.Now()
-	failed := 0
+	failed, ends := 0, make(map[string]int)
 	for seed := *first; seed < *first+n; seed++ {
-		violations, evidence := run(t, seed)
+		result, violations, evidence := run(t, seed)
 		if *verbose && len(violations) == 0 {
 			t.Logf("seed %d\n%s", seed, evidence)
 		}
@@ -69,11 +68,19 @@ func TestSim_Seeds(t *testing.T) {
 			failed++
 			t.Errorf("seed %d:\n%s\n%s", seed, strings.Join(violations, "\n"), evidence)
 		}
+		if result != nil {
+			for code, n := range result.Ends {
+				ends[code] += n
+			}
+		}
+		if ran := seed - *first + 1; ran%5000 == 0 {
+			t.Logf("%d schedules in %v, %d failed", ran, time.Since(begun).Round(time.Second), failed)
+		}
 		if failed >= 5 {
 			t.Fatalf("%d of %d schedules failed: no more are run", failed, seed-*first+1)
 		}
 	}
-	t.Logf("%d schedules, seeds %d to %d, in %v", n, *first, *first+n-1, time.Since(begun).Round(time.Second))
+	t.Logf("%d schedules, seeds %d to %d, in %v; requests and streams by how they ended: %v", n, *first, *first+n-1, time.Since(begun).Round(time.Second), ends)
 }
 
 // The table of guards in ARCHITECTURE.md is the list that is taken out, with the

@@ -230,6 +230,7 @@ func (t *tap) told(m message) {
 	case "hello":
 		t.greeted = true
 		t.w.tr.log("%s: hello to %s/%s of %s", t.node.label, t.from.label, t.addr, t.host)
+		t.w.wire.helloed(t, f)
 	case "stream:dial":
 		t.w.wire.dialed(t, f)
 	}

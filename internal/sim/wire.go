@@ -21,6 +21,8 @@ import (
 //     second.
 //   - I2: a pong is written only after a call of Store.Ping that began after the
 //     ping had been read, and that said current.
+//   - I2, hello: a hello goes out only on a socket that the Store has named, with
+//     the generation that it gave.
 //   - I7, retired mark: a node closes a control socket with 4401, 4403, 4408,
 //     4409 or 1012 only when the Store no longer names it.
 //
@@ -240,6 +242,14 @@ func (wr *wire) ponged(t *tap) {
 	}
 	wr.w.tr.violated("I2 pong", "%s wrote a pong to %s for a ping of %.4fs; the Store had last said current when asked at %.4fs (its last word: current %v)",
 		t.node.label, sock.name(), ping.t.Seconds(), c.current.t.Seconds(), c.told)
+}
+
+// helloed: a hello goes out on the control socket t.
+func (wr *wire) helloed(t *tap, f frame) {
+	sock := wr.w.ledger.socket(t.addr)
+	if sock == nil || sock.att.Generation != f.Generation {
+		wr.w.tr.violated("I2 hello", "%s wrote a hello of generation %d to %s/%s, which the Store has not given", t.node.label, f.Generation, t.host, t.addr)
+	}
 }
 
 // closes: a close frame goes out on the control socket t.

@@ -44,7 +44,7 @@ type Result struct {
 	Schedule   *Schedule
 	Violations []string // empty: every invariant held
 	Trace      *Trace
-	Requests   int
+	Ends       map[string]int // requests and streams by how they ended
 }
 
 // Run runs a schedule. It must be called in a synctest bubble, from the
@@ -66,7 +66,7 @@ func Run(s *Schedule) *Result {
 	w.end()
 	w.tr.mu.Lock()
 	defer w.tr.mu.Unlock()
-	return &Result{Schedule: s, Violations: w.tr.violations, Trace: w.tr, Requests: len(w.outcomes.all)}
+	return &Result{Schedule: s, Violations: w.tr.violations, Trace: w.tr, Ends: w.outcomes.ends}
 }
 
 func newWorld(s *Schedule) *World {
@@ -169,6 +169,30 @@ func (w *World) settle() {
 	w.asking.Wait() // longestWait at most
 	if ids := w.outcomes.open(); len(ids) > 0 {
 		w.tr.violated("I3 bound", "%v have not ended", ids)
+	}
+	time.Sleep(15 * time.Second) // spares that are being dialed
+	w.countLeft()
+}
+
+// countLeft requires that no node counts anything that is over: each host has
+// one control socket in all, and nobody has a stream or waits for one.
+func (w *World) countLeft() {
+	attached := 0
+	for _, slot := range w.schedule.slots() {
+		st := w.at(slot).srv.Stats()
+		attached += st.Hosts
+		if st.Streams != 0 || st.PendingDials != 0 {
+			w.tr.violated("I8 nothing left", "%s counts %d streams and %d pending dials when all have ended", slot, st.Streams, st.PendingDials)
+		}
+	}
+	want := 0
+	for _, h := range w.schedule.Hosts {
+		if h.kind != agentOfOld {
+			want++
+		}
+	}
+	if attached != want {
+		w.tr.violated("I8 nothing left", "the nodes count %d hosts, want %d", attached, want)
 	}
 }
 
