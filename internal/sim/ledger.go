@@ -228,8 +228,14 @@ func (l *ledger) ping(ctx context.Context, as []store.Attachment, ttl time.Durat
 	return current, err
 }
 
+// storeRetirer is what ends a socket in the Store.
+type storeRetirer interface {
+	Retire(ctx context.Context, ref store.Ref, why store.Reason) error
+	Detach(ctx context.Context, ref store.Ref) error
+}
+
 // retire is Retire and Detach with their observation.
-func (l *ledger) retire(ref store.Ref, why store.Reason, do func(*memory.Store) error) error {
+func (l *ledger) retire(ref store.Ref, why store.Reason, do func(storeRetirer) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before, _ := l.lookLocked(ref.HostID)
@@ -276,7 +282,7 @@ func (l *ledger) lose(d time.Duration, everything bool) {
 	l.mem.Close()
 	l.mem = memory.NewWithClock(l.wall)
 	if everything {
-		since = stamp{}
+		since = stamp{t: -1}
 	}
 	for _, n := range l.nodes {
 		if n.at.t <= since.t {
@@ -287,12 +293,12 @@ func (l *ledger) lose(d time.Duration, everything bool) {
 		stood, known := h.at(since.t)
 		if stood != nil {
 			l.mem.Ping(ctx, []store.Attachment{stood.att}, 5*time.Minute)
-		} else if known && !everything {
+		} else if known {
 			l.retireAgainLocked(id, since.t)
 		}
 	}
 	for _, s := range l.socks {
-		if s.gone.n != 0 && (everything || s.gone.t > since.t) {
+		if s.gone.n != 0 && s.gone.t > since.t {
 			s.gone = stamp{}
 		}
 	}

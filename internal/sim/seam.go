@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/dialback/dialback/store"
-	"github.com/dialback/dialback/store/memory"
 	"github.com/dialback/dialback/store/storetest"
 )
 
@@ -24,10 +23,10 @@ func (t truth) Ping(ctx context.Context, as []store.Attachment, ttl time.Duratio
 	return t.ping(ctx, as, ttl)
 }
 func (t truth) Retire(ctx context.Context, ref store.Ref, why store.Reason) error {
-	return t.retire(ref, why, func(m *memory.Store) error { return m.Retire(ctx, ref, why) })
+	return t.retire(ref, why, func(m storeRetirer) error { return m.Retire(ctx, ref, why) })
 }
 func (t truth) Detach(ctx context.Context, ref store.Ref) error {
-	return t.retire(ref, store.ReasonGone, func(m *memory.Store) error { return m.Detach(ctx, ref) })
+	return t.retire(ref, store.ReasonGone, func(m storeRetirer) error { return m.Detach(ctx, ref) })
 }
 func (t truth) LastSeen(ctx context.Context, hostIDs []string) (map[string]store.Seen, error) {
 	return t.store().LastSeen(ctx, hostIDs)

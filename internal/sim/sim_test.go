@@ -83,6 +83,22 @@ func TestSim_Seeds(t *testing.T) {
 	t.Logf("%d schedules, seeds %d to %d, in %v; requests and streams by how they ended: %v", n, *first, *first+n-1, time.Since(begun).Round(time.Second), ends)
 }
 
+// A seed is a schedule: the same one each time, and another one for each seed.
+func TestGenerate_IsTheSeeds(t *testing.T) {
+	seen := make(map[string]uint64)
+	for seed := range uint64(200) {
+		text := sim.Generate(seed).String()
+		if again := sim.Generate(seed).String(); again != text {
+			t.Fatalf("seed %d gives two schedules:\n%s\n%s", seed, text, again)
+		}
+		_, body, _ := strings.Cut(text, "\n")
+		if other, ok := seen[body]; ok {
+			t.Errorf("seeds %d and %d give the same schedule", other, seed)
+		}
+		seen[body] = seed
+	}
+}
+
 // The table of guards in ARCHITECTURE.md is the list that is taken out, with the
 // rules that notice, and each stands where the table says.
 func TestSim_TableOfGuards(t *testing.T) {
