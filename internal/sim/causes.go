@@ -16,6 +16,8 @@ import (
 //   - I3, prompt: what a service has got, and may not be sent again, ends within
 //     promptly of the break of all data sockets of its host: no timer is waited
 //     for when the cause has happened.
+//   - I3, revoked: everything that was under way to a host when it was revoked ends
+//     promptly.
 //   - I5: the loss or replacement of a control socket explains no broken stream
 //     and no broken exchange.
 //   - Where there is no cause, a request goes well; and after all faults have
@@ -146,9 +148,9 @@ func (c *causes) broke(host string) {
 	}
 }
 
-// late reports whether a request has ended long after its data socket broke.
-func (c *causes) late(r *request, at stamp) bool {
-	broke := r.brokeAt.Load()
+// late reports whether a request has ended long after a moment that should have
+// ended it.
+func (c *causes) late(r *request, broke *stamp, at stamp) bool {
 	if broke == nil || at.t-broke.t <= promptly+10*c.w.schedule.slowestDelay()+r.ask.Gap {
 		return false
 	}
@@ -170,7 +172,9 @@ func (c *causes) judge(r *request, code string, at stamp) {
 		c.w.tr.violated("I3 well again", "%s (%s to %s at %s) ended with %q after all faults had ended", r.id, r.kind, r.host, r.ask.Slot, code)
 	case failed && !explained(code, is, changed, r.opened.Load()):
 		c.w.tr.violated("I3 true", "%s (%s to %s) ended with %q, for which there is no cause (%s)", r.id, r.kind, r.host, code, describe(is, changed))
-	case failed && c.late(r, at):
+	case c.late(r, r.revoked.Load(), at):
+		c.w.tr.violated("I3 revoked", "%s (%s to %s) ended with %q at %.4fs; its host was revoked at %.4fs", r.id, r.kind, r.host, code, ended.Seconds(), r.revoked.Load().t.Seconds())
+	case failed && c.late(r, r.brokeAt.Load(), at):
 		c.w.tr.violated("I3 prompt", "%s (%s to %s) ended with %q at %.4fs; its data socket had broken at %.4fs", r.id, r.kind, r.host, code, ended.Seconds(), r.brokeAt.Load().t.Seconds())
 	case !is[nodeFault] && !is[clientFault] && ended-began > c.bound(r, code, is, changed):
 		c.w.tr.violated("I3 quick", "%s (%s to %s) took %v to end with %q (%s)", r.id, r.kind, r.host, ended-began, code, describe(is, changed))

@@ -278,8 +278,12 @@ func (w *World) revoke(slot, host string) {
 	w.tasks.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
+		under := w.outcomes.under(host)
 		err := n.srv.Revoke(ctx, host, "the schedule says so")
-		w.tr.log("%s: revoke of %s: %v", n.label, host, err)
+		at := w.tr.log("%s: revoke of %s: %v", n.label, host, err)
+		for _, r := range under {
+			r.revoked.CompareAndSwap(nil, &at)
+		}
 	})
 }
 

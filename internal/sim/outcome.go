@@ -39,6 +39,7 @@ type request struct {
 	began      stamp
 
 	opened  atomic.Bool           // a stream has carried something
+	revoked atomic.Pointer[stamp] // when its host was revoked while it was under way
 	brokeAt atomic.Pointer[stamp] // when all data sockets of its host broke while a service had it
 
 	// Guarded by outcomes.mu.
@@ -162,6 +163,19 @@ func (o *outcomes) working(host string) []*request {
 	var list []*request
 	for _, r := range o.all {
 		if r.host == host && r.ended.n == 0 && len(r.seen) > 0 && !r.seen[len(r.seen)-1].p.isDead() && !r.repeatable && !r.ask.final {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// under lists what is under way to the host.
+func (o *outcomes) under(host string) []*request {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var list []*request
+	for _, r := range o.all {
+		if r.host == host && r.ended.n == 0 && !r.ask.final {
 			list = append(list, r)
 		}
 	}
