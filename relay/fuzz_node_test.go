@@ -240,7 +240,7 @@ func (n *fuzzNode) call(forged bool, arg []byte) {
 	uri := "/node/" + nodeRoutes[int(arg[0])%len(nodeRoutes)]
 	method, body := http.MethodPost, arg[1:]
 	if uri == "/node/hop" {
-		method, uri, body = http.MethodGet, uri+"?"+url.PathEscape(string(body)), nil
+		method, uri, body = http.MethodGet, uri+"?via="+url.PathEscape(string(body)), nil
 	}
 	signedFor := n.node(0)
 	mac := relay.NodeMAC(n.w.s.Relay, method, signedFor.ID, signedFor.Incarnation, uri, body)
@@ -371,7 +371,7 @@ func nodeSeeds() [][]byte {
 		script(S(nodeAsk, victim0), S(nodeCall, revoke+`{"HostID":"victim","Reason":"`+strings.Repeat("é", 70)+`"}`)),
 		script(S(nodeCall, storeCall), S(nodeCall, storeCall+"null"), S(nodeCall, "\x08{}"), S(nodeCall, dial+"[]"), S(nodeCall, outcome+`{"Outcomes":null}`), S(nodeCall, dial+`{"`)),
 		script(S(nodeForge, dial+`{}`), S(nodeForge, "\x01{}"), S(nodeForge, "\x02{}"), S(nodeForge, "\x0b{}")),
-		script(S(nodeCall, hop+"hostId=victim&ticket=$T"), S(nodeAsk, victim0), S(nodeCall, hop+"hostId=victim&ticket=$T&via=x")),
+		script(S(nodeCall, hop+"x&hostId=victim&ticket=$T"), S(nodeAsk, victim0), S(nodeCall, hop+"&hostId=victim&ticket=$T")),
 		script(S(nodeRaw, "POST /node/dial HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n{"), S(nodePause, twoSeconds)),
 		script(S(nodeRaw, "POST /node/../node/dial HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n")),
 		// Answers to the calls of others.
