@@ -41,8 +41,9 @@
 //
 // The agent makes an answer of its own only where the service gives none. It
 // is JSON and has a Dialback-Error header with the code: service_down (502)
-// when the service cannot be reached or does not answer, bad_request (400)
-// for a path that would leave the base path of the target.
+// when the service cannot be reached, does not answer, or answers with what is
+// not valid HTTP/1.1, and bad_request (400) for a path that would leave the base
+// path of the target, or a request that is malformed or ambiguous.
 //
 // # Reconnecting
 //
