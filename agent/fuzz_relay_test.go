@@ -93,7 +93,7 @@ func fuzzHostileRelay(t *testing.T, steps []hostile.Step) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	r := newHostileRelay(t, &panics)
-	dial := r.net.DialContext
+	dial := r.dial
 	a := run(t, agent.Config{
 		RelayURL: "ws://relay:80", HostID: "h", Transport: &http.Transport{DialContext: dial},
 		Token:  func(context.Context) (string, error) { return agentToken, nil },
@@ -157,13 +157,6 @@ func (l *lockedLog) String() string {
 func newHostileRelay(t *testing.T, panics io.Writer) *hostileRelay {
 	r := &hostileRelay{t: t, greeted: make(chan *hostileSocket, 100), dialed: make(chan *hostileSocket, 100)}
 	r.local = []byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-	r.net.OnDial = func(_, server *memnet.Conn) {
-		switch addr := server.LocalAddr().String(); addr {
-		case "relay:80", "local:80", "tcp:22":
-		default:
-			r.note("the agent connected to " + addr)
-		}
-	}
 	listen := func(addr string) net.Listener {
 		ln, err := r.net.Listen(addr)
 		if err != nil {
@@ -179,6 +172,16 @@ func newHostileRelay(t *testing.T, panics io.Writer) *hostileRelay {
 	go r.accept(listen("local:80"), r.serveLocal)
 	go r.accept(listen("tcp:22"), func(c net.Conn) { io.Copy(c, c); c.Close() })
 	return r
+}
+
+// dial is all that the agent has of a network.
+func (r *hostileRelay) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	switch addr {
+	case "relay:80", "local:80", "tcp:22":
+	default:
+		r.note("the agent connects to " + addr)
+	}
+	return r.net.DialContext(ctx, network, addr)
 }
 
 func (r *hostileRelay) note(wrong string) {

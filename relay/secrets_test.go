@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -152,6 +153,19 @@ func TestTicket_GarbageAsksNobody(t *testing.T) {
 		}
 		if n := watched.asked() - before; n != 0 {
 			t.Errorf("garbage has asked the Store %d times", n)
+		}
+	})
+}
+
+// A token of one host attaches no other: the function gets the ID that is asked
+// for.
+func TestAuth_HostTokenIsForItsHost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := server(t, func(c *relay.Config) { c.AuthorizeHost = tokens(hostToken) })
+		s.MustConnect("h", relaytest.HostConfig{Token: hostToken("h")})
+		var ce *transport.CloseError
+		if _, err := s.Connect("other", relaytest.HostConfig{Token: hostToken("h")}); !errors.As(err, &ce) || ce.Code != transport.CloseUnauthorized {
+			t.Errorf("the token of another host: %v, want a close with 4401", err)
 		}
 	})
 }
