@@ -262,9 +262,9 @@ func failOver(w *world, f *fault, rng *rand.Rand) {
 func stopRedis(w *world, f *fault, rng *rand.Rand) {
 	w.awaitReplica()
 	f.begun = time.Now()
-	d := between(rng, 100*time.Millisecond, 400*time.Millisecond)
+	d := between(rng, 100*time.Millisecond, downAfter/2)
 	if rng.IntN(2) == 0 {
-		d = between(rng, 3*time.Second, 5*time.Second)
+		d = between(rng, 2*downAfter, 4*downAfter)
 	}
 	f.detail = fmt.Sprintf("for %v", d)
 	master, _ := w.redis.Current(w.t)

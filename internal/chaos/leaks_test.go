@@ -54,7 +54,7 @@ func (w *world) inspect() []remains {
 		}
 		r.rssKB = residentKB(n.P.Pid())
 		if r.files > looseFiles {
-			w.ledger.violate(ruleLeaks, "%s has %d descriptors with nobody there, want %d at most: %v", n.ID, r.files, looseFiles, describeFiles(n.P.Pid()))
+			w.ledger.violate(ruleLeaks, "%s has %d descriptors with nobody there, want %d at most, and its gate %d connections: %v", n.ID, r.files, looseFiles, n.calls.Open(), describeFiles(n.P.Pid()))
 		}
 		all = append(all, r)
 	}
@@ -118,18 +118,17 @@ func countFiles(pid int) int {
 }
 
 // describeFiles counts the descriptors of a process by what they are: sockets of
-// TCP by their state and the port at the other end.
+// TCP by the other end and their state, as the kernel writes them.
 func describeFiles(pid int) map[string]int {
 	sockets := make(map[string]string)
 	table, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/tcp", pid))
 	for line := range strings.Lines(string(table)) {
 		if f := strings.Fields(line); len(f) > 9 {
-			var port int
-			_, _ = fmt.Sscanf(f[2][strings.IndexByte(f[2], ':')+1:], "%X", &port)
-			if f[1][strings.IndexByte(f[1], ':')+1:] == "1F90" { // 8080: a connection to the node
-				port = 0
+			what := "TCP to " + f[2]
+			if strings.HasSuffix(f[1], ":1F90") { // 8080
+				what = "TCP from others"
 			}
-			sockets["socket:["+f[9]+"]"] = fmt.Sprintf("TCP to port %d in state %s", port, f[3])
+			sockets["socket:["+f[9]+"]"] = what + ", state " + f[3]
 		}
 	}
 	kinds := make(map[string]int)

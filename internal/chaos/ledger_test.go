@@ -4,10 +4,13 @@ package chaos
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/dialback/dialback/internal/proctest"
 )
 
 // outcome is how one call, or one stream that is kept, went.
@@ -29,6 +32,28 @@ type ledger struct {
 	outcomes   []outcome
 	violations map[string][]string // by rule; see the constants
 	within     int                 // kept streams to an older socket, within the second that is allowed
+
+	stalls  *proctest.Stalls
+	stalled map[string]int // failures by reason that a stall of the machine explains
+}
+
+// stallMin is the shortest stall of the machine that explains that a time of half
+// a second or a second was not kept, and stallReach how much later it may show.
+const (
+	stallMin   = 250 * time.Millisecond
+	stallReach = 2 * time.Second
+)
+
+// stallReasons are failures that come from such a time.
+var stallReasons = regexp.MustCompile(`^(503 (node_unreachable|store_unavailable|host_gone|host_offline)|502 (stream_closed|refused)|close (1013|4410|4412))$`)
+
+// stalledDuring reports whether a stall explains a failure.
+func (l *ledger) stalledDuring(o outcome) bool {
+	from := o.begun
+	if isKept(o.kind) {
+		from = o.ended
+	}
+	return stallReasons.MatchString(o.reason) && l.stalls.Longest(from.Add(-stallReach), o.ended) >= stallMin
 }
 
 // The rules that no fault excuses.
@@ -45,7 +70,9 @@ const (
 
 var rules = []string{ruleRetired, ruleBytes, ruleTruncated, ruleTwice, ruleReason, ruleLate, ruleAway, ruleLeaks}
 
-func newLedger() *ledger { return &ledger{violations: make(map[string][]string)} }
+func newLedger(s *proctest.Stalls) *ledger {
+	return &ledger{violations: make(map[string][]string), stalls: s, stalled: make(map[string]int)}
+}
 
 // add records how a call went that has ended now.
 func (l *ledger) add(kind, host string, begun time.Time, reason string) {
@@ -103,6 +130,10 @@ func (l *ledger) judge(faults []*fault) {
 			if f := faults[i]; f.touches(o) && f.explains(o) {
 				cause = f
 			}
+		}
+		if cause == nil && l.stalledDuring(o) {
+			l.stalled[o.reason]++
+			continue
 		}
 		if cause == nil {
 			l.violate(ruleReason, "%v (%s)", o, during(faults, o))

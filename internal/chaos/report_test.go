@@ -59,6 +59,9 @@ func (r report) rules(b *strings.Builder) {
 	for _, rule := range rules {
 		fmt.Fprintf(b, "| %s | %d |\n", rule, len(l.violations[rule]))
 	}
+	n, longest := l.stalls.Total()
+	fmt.Fprintf(b, "\nStalls of the machine, when the test's own process was not woken for 200 ms or more: %d, the longest %v. Failures that they explain, and no fault: %s.\n",
+		n, longest.Round(time.Millisecond), byReason(l.stalled))
 	fmt.Fprintf(b, "\nRequests over a kept stream to a replaced process, within the second that is allowed: %d.\n", l.within)
 }
 

@@ -5,6 +5,8 @@ package chaos
 import (
 	"testing"
 	"time"
+
+	"github.com/dialback/dialback/internal/proctest"
 )
 
 // The rule of the retired socket, which everything here is about, can fail.
@@ -69,7 +71,7 @@ func TestLedger_Judge(t *testing.T) {
 		{"in the calm after", "h", 21, 22, "connection lost", ruleReason},
 		{"above the bound", "h", 11, 24, "503 host_offline", ruleLate},
 	} {
-		l := newLedger()
+		l := newLedger(&proctest.Stalls{})
 		l.outcomes = []outcome{{kindGet, tt.host, second(tt.begun), second(tt.ended), tt.reason}}
 		f := &fault{kind: cut, hosts: []string{"h"}, begun: second(10), ended: second(15), calm: second(20), failures: make(map[string]int)}
 		l.judge([]*fault{f})

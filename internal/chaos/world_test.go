@@ -45,6 +45,10 @@ func (w *world) client(s *redistest.Server) *goredis.Client {
 	return w.clients[s]
 }
 
+// downAfter is how long the master may be silent before the Sentinel promotes the
+// replica.
+const downAfter = 2 * time.Second
+
 // node is a relay node behind a gate.
 type node struct {
 	*proctest.Node
@@ -54,9 +58,13 @@ type node struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		t: t, ledger: newLedger(), posts: posts{runs: make(map[string]int)},
+		t: t, ledger: newLedger(proctest.WatchStalls(t)), posts: posts{runs: make(map[string]int)},
 		redis: redistest.StartReplicated(t), sshd: proctest.StartSSHD(t), short: *chaosFor < 3*time.Minute,
 		clients: make(map[*redistest.Server]*goredis.Client),
+	}
+	// A busy machine is no reason to fail over.
+	if err := w.client(w.redis.Sentinel).Do(t.Context(), "SENTINEL", "SET", "dialback", "down-after-milliseconds", downAfter.Milliseconds()).Err(); err != nil {
+		t.Fatal(err)
 	}
 	network := proctest.Network()
 	key := proctest.WriteFile(t, filepath.Join(t.TempDir(), "key"), "a key for the nodes of a test\n")

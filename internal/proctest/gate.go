@@ -77,6 +77,13 @@ func (g *Gate) Cut() {
 	}
 }
 
+// Open is how many connections there are.
+func (g *Gate) Open() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.open)
+}
+
 // SetStalled makes the gate a blackhole: connections are open, or opened, and
 // neither a byte nor an end passes. When it ends, what has waited passes.
 func (g *Gate) SetStalled(stalled bool) {

@@ -131,3 +131,10 @@ func TestGate_CatchOne(t *testing.T) {
 		t.Errorf("the second request of that kind: %v; a catch is for one only", err)
 	}
 }
+
+func TestStalls_NoneWithoutAWatch(t *testing.T) {
+	s := &proctest.Stalls{}
+	if n, longest := s.Total(); n != 0 || longest != 0 {
+		t.Errorf("Total = %d, %v of a watch that has seen nothing", n, longest)
+	}
+}

@@ -91,9 +91,12 @@ func (c *control) ping() {
 	_ = c.conn.Write(transport.Text, transport.Encode(transport.Ping{})) // read tells of the end
 }
 
-func (c *control) isConfirmed() bool {
+func (c *control) isConfirmed() bool { return isClosed(c.confirmed) }
+func (c *control) hasEnded() bool    { return isClosed(c.ended) }
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-c.confirmed:
+	case <-c:
 		return true
 	default:
 		return false
@@ -115,6 +118,7 @@ func (c *control) read() {
 		if err != nil {
 			if c.err = err; c.isConfirmed() && !c.leaving.Load() {
 				c.h.f.fail("the control socket of %s ended: %v", c.h.id, err)
+				c.h.f.reconnect(c)
 			}
 			return
 		}

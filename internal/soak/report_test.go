@@ -34,6 +34,9 @@ func (w *world) write(file string, c *calls, redisVersion string, before, during
 	fmt.Fprintf(&b, "); attempts that failed: %d", w.fleet.retries.Load())
 	fmt.Fprintf(&b, "\n- calls: %d, of which %d were to be left by their clients; failures: %d\n\n", c.total.Load(), c.aborted.Load(), w.fleet.failures())
 
+	n, longest := w.fleet.stalls.Total()
+	fmt.Fprintf(&b, "Stalls of the machine, when the test's own process was not woken for 200 ms or more: %d, the longest %v. Failures that they explain: %d.\n\n",
+		n, longest.Round(time.Millisecond), w.fleet.stalled.Load())
 	fmt.Fprint(&b, "The relay's process after a forced collection, and the keys in Redis:\n\n")
 	fmt.Fprint(&b, "| when | goroutines | descriptors | heap MiB | stacks MiB | RSS MiB | streams | rows: hosts | attached | sockets | nodes |\n")
 	fmt.Fprint(&b, "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dialback/dialback/internal/proctest"
 	"github.com/dialback/dialback/internal/redistest"
 )
 
@@ -31,7 +32,7 @@ func TestSoak(t *testing.T) {
 	server := redistest.Start(t)
 	url := "unix://" + server.Addr
 	r := startRelay(t, url)
-	w := &world{t: t, begun: time.Now(), redis: server.Client(t), relay: r, fleet: newFleet("http://"+r.addr, *soakHosts)}
+	w := &world{t: t, begun: time.Now(), redis: server.Client(t), relay: r, fleet: newFleet("http://"+r.addr, *soakHosts, proctest.WatchStalls(t))}
 	defer w.fleet.report(t)
 	bare := w.settle(0)
 	if err := w.fleet.attach(); err != nil {
