@@ -132,9 +132,29 @@ func TestGate_CatchOne(t *testing.T) {
 	}
 }
 
-func TestStalls_NoneWithoutAWatch(t *testing.T) {
+func TestStalls_Longest(t *testing.T) {
+	at := time.Now().Add(-time.Hour)
+	second := func(n int) time.Time { return at.Add(time.Duration(n) * time.Second) }
 	s := &proctest.Stalls{}
-	if n, longest := s.Total(); n != 0 || longest != 0 {
-		t.Errorf("Total = %d, %v of a watch that has seen nothing", n, longest)
+	s.Add(second(10), second(11))
+	s.Add(second(20), second(23))
+	for _, tt := range []struct {
+		name       string
+		begin, end int
+		want       time.Duration
+	}{
+		{"before all", 0, 10, 0},
+		{"between", 11, 20, 0},
+		{"the end of one", 10, 12, time.Second},
+		{"the begin of one", 12, 21, 3 * time.Second},
+		{"within one", 21, 22, 3 * time.Second},
+		{"both", 0, 30, 3 * time.Second},
+	} {
+		if got := s.Longest(second(tt.begin), second(tt.end)); got != tt.want {
+			t.Errorf("%s: Longest = %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	if n, longest := s.Total(); n != 2 || longest != 3*time.Second {
+		t.Errorf("Total = %d, %v, want both and the longer one", n, longest)
 	}
 }
