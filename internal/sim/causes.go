@@ -10,7 +10,8 @@ import (
 //
 //   - I3, true: a failure has its cause: each code and each broken stream needs
 //     a fault, or a change of what the Store names for the host, that explains it
-//     (see explained), at most aftermath before the request began.
+//     (see explained), at most aftermath before the request began; a refusal needs
+//     one on the wire.
 //   - I3, quick: a failure comes within the bound of its code, unless the client,
 //     its way or its node was itself held up.
 //   - I3, prompt: what a service has got, and may not be sent again, ends within
@@ -176,6 +177,8 @@ func (c *causes) judge(r *request, code string, at stamp) {
 		c.w.tr.violated("I3 revoked", "%s (%s to %s) ended with %q at %.4fs; its host was revoked at %.4fs", r.id, r.kind, r.host, code, ended.Seconds(), r.revoked.Load().t.Seconds())
 	case failed && c.late(r, r.brokeAt.Load(), at):
 		c.w.tr.violated("I3 prompt", "%s (%s to %s) ended with %q at %.4fs; its data socket had broken at %.4fs", r.id, r.kind, r.host, code, ended.Seconds(), r.brokeAt.Load().t.Seconds())
+	case code == "refused" && !c.w.wire.refusedWithin(r.host, began, ended):
+		c.w.tr.violated("I3 true", "%s (%s to %s) ended with \"refused\", and the host has refused nothing", r.id, r.kind, r.host)
 	case !is[nodeFault] && !is[clientFault] && ended-began > c.bound(r, code, is, changed):
 		c.w.tr.violated("I3 quick", "%s (%s to %s) took %v to end with %q (%s)", r.id, r.kind, r.host, ended-began, code, describe(is, changed))
 	}

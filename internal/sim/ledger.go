@@ -151,15 +151,6 @@ func (l *ledger) names(hostID string) *sockTruth {
 	return is
 }
 
-// steady reports whether the same socket was named all the time since from.
-func (l *ledger) steady(hostID string, from time.Duration) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, is := l.lookLocked(hostID)
-	h := l.hosts[hostID]
-	return is != nil && h.history[len(h.history)-1].at.t < from
-}
-
 // changedWithin reports whether the host's naming changed between two times, or
 // named nothing then, or not the socket that was claimed last. The last is what a
 // Store does that has lost a claim, until the node of that socket has it written

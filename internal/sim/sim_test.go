@@ -73,7 +73,7 @@ func TestSim_Seeds(t *testing.T) {
 				ends[code] += n
 			}
 		}
-		if ran := seed - *first + 1; ran%5000 == 0 {
+		if ran := seed - *first + 1; ran%1000 == 0 {
 			t.Logf("%d schedules in %v, %d failed", ran, time.Since(begun).Round(time.Second), failed)
 		}
 		if failed >= 5 {

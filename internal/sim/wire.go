@@ -45,12 +45,10 @@ type dialing struct {
 	sock   *sockTruth
 	kind   string
 	id     string // of the request, if the path names one
-	stream string
 	at     stamp
 	data   []*tap // the host's data sockets for it
 
-	uses    []use
-	spareID string
+	uses []use
 }
 
 // use is a request or stream whose bytes were written to the data socket.
@@ -81,7 +79,7 @@ func (wr *wire) dialed(t *tap, f frame) {
 		wr.w.tr.violated("I1 dial", "a dial went out on %s/%s, which was never claimed", t.host, t.addr)
 		return
 	}
-	d := &dialing{ticket: f.Ticket, sock: sock, kind: f.Kind, id: markedID([]byte(f.Path)), stream: f.Stream, at: at}
+	d := &dialing{ticket: f.Ticket, sock: sock, kind: f.Kind, id: markedID([]byte(f.Path)), at: at}
 	wr.mu.Lock()
 	wr.dials[f.Ticket] = d
 	wr.mu.Unlock()
