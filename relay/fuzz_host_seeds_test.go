@@ -58,6 +58,13 @@ func hostSeeds() [][]byte {
 		with(open(connect), S(dataBinary, "SSH-2.0-x"), S(dataText, eof), S(dataClose, "\x03\xe8")),
 		with(open(connect), S(dataBinary, "x"), S(dataText, "no eof")),
 		with(open(dial), S(dataBinary, "hi"), S(dataText, eof), S(dataCut, cut)),
+		// Spares: the newest ticket is one's as soon as the host is in use.
+		with(open(connect), S(dataBinary, "x"), S(hostText, ack), S(hostDialBack, ""), S(hostAsked, connect), S(dataText, opened), S(dataBinary, "hi")),
+		with(open(get), S(dataBinary, ok), S(hostText, ack), S(hostDialBack, ""), S(hostAsked, dial), S(dataText, `{"type":"stream:refuse","status":503,"reason":"already-open"}`)),
+		with(open(dial), S(hostText, ack), S(hostDialBack, ""), S(dataText, opened), S(hostAsked, connect)),
+		with(open(connect), S(hostText, ack), S(hostDialBack, ""), S(hostAsked, upgrade), S(hostPause, twoSeconds), S(hostText, ack), S(hostDialBack, ""), S(dataText, opened), S(dataBinary, ok)),
+		with(open(connect), S(hostText, ack), S(hostDialBack, ""), S(dataCut, freeze), S(hostAsked, connect), S(hostPause, elevenSeconds)),
+		with(open(connect), S(hostText, `{"type":"stream:refuse","ticket":"$T","status":502,"reason":"no spares"}`), S(hostAsked, connect)),
 		// Refusals, and dials that come to nothing.
 		script(S(hostAttach, v3), S(hostAsked, get), S(hostText, `{"type":"stream:refuse","ticket":"$T","status":404,"reason":"no\nsuch"}`)),
 		script(S(hostAttach, v3), S(hostAsked, connect), S(hostDialBack, ""), S(dataText, `{"type":"stream:refuse","status":502,"reason":"down"}`), S(dataClose, "\x03\xe8")),
