@@ -10,7 +10,7 @@ import (
 const (
 	// messageSize is how many bytes a message to the relay has at most: so many
 	// leave in one write to the network, with the header of their frame.
-	messageSize = 32<<10 - 32
+	messageSize = 64<<10 - 32
 	// maxInformational bounds the 1xx answers before an answer.
 	maxInformational = 16
 	// uploadGrace is what the end of a request's body is waited for behind a

@@ -10,7 +10,7 @@ import (
 )
 
 // bufferSize is that of a copy buffer, in bytes.
-const bufferSize = 32 << 10
+const bufferSize = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 

@@ -31,14 +31,13 @@ func Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions) (Conn, err
 	wo := &websocket.AcceptOptions{
 		InsecureSkipVerify: true,
 		CompressionMode:    websocket.CompressionDisabled,
-		OnPingReceived:     c.onPing,
-		OnPongReceived:     c.onPong,
 	}
 	if o.Subprotocol != "" {
 		wo.Subprotocols = []string{o.Subprotocol}
 	}
+	hw := &hijackWriter{ResponseWriter: w, conn: c}
 	if hijackable(w) {
-		w = &hijackWriter{ResponseWriter: w, conn: c}
+		w = hw
 	} // else the library finds that out, and answers
 	ws, err := websocket.Accept(w, r, wo)
 	if err != nil {
@@ -47,10 +46,8 @@ func Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions) (Conn, err
 		}
 		return nil, fmt.Errorf("transport: %w", err)
 	}
-	// The library has put a reader between, for what br held when it took it:
-	// nothing. Without it a read is less deep, and holds less.
-	c.br.Reset(c.raw)
-	c.start(ws)
+	c.subprotocol = ws.Subprotocol()
+	hw.network.release(ws)
 	return c, nil
 }
 
@@ -68,13 +65,17 @@ func hijackable(w http.ResponseWriter) bool {
 	}
 }
 
+// answerRoom is the size of the buffer through which a handshake is answered.
+const answerRoom = 512
+
 // hijackWriter is the ResponseWriter that the WebSocket library sees. Its
 // Hijack puts conn's rawConn between the library and the network, with buffers
 // of conn's BufferSize: the 4 KiB twice that net/http has are most of what an
 // idle connection would cost.
 type hijackWriter struct {
 	http.ResponseWriter
-	conn *wsConn
+	conn    *wsConn
+	network *handshakeConn // set by Hijack
 }
 
 // Hijack implements http.Hijacker.
@@ -94,10 +95,9 @@ func (w *hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		r = &headReader{head: bytes.Clone(early), rest: nc}
 	}
 	c := w.conn
-	c.raw = newRawConn(nc, r, false, c.opts.WriteTimeout, c)
-	size := c.opts.BufferSize
-	c.br = bufio.NewReaderSize(c.raw, size)
-	return hijackedConn{nc, c.raw}, bufio.NewReadWriter(c.br, bufio.NewWriterSize(c.raw, size)), nil
+	w.network = c.connect(nc, r, false)
+	// What the library gets to read from is empty, and soon forgotten.
+	return w.network, bufio.NewReadWriter(bufio.NewReaderSize(c.raw, 16), bufio.NewWriterSize(c.raw, answerRoom)), nil
 }
 
 // WriteHeaderNow is looked for by the WebSocket library: gin's writer holds
@@ -107,16 +107,6 @@ func (w *hijackWriter) WriteHeaderNow() {
 		g.WriteHeaderNow()
 	}
 }
-
-// hijackedConn is a rawConn as a net.Conn.
-type hijackedConn struct {
-	net.Conn
-	raw *rawConn
-}
-
-func (c hijackedConn) Read(p []byte) (int, error)  { return c.raw.Read(p) }
-func (c hijackedConn) Write(p []byte) (int, error) { return c.raw.Write(p) }
-func (c hijackedConn) Close() error                { return c.raw.Close() }
 
 // headReader yields head, which was read ahead of rest, and then rest.
 type headReader struct {

@@ -6,7 +6,7 @@ import "sync"
 const chunkSize = 32<<10 - 16
 
 // chunk is a pooled buffer: bytes on their way between a StreamConn and its
-// Conn, or the begin of a frame that a rawConn holds back.
+// Conn.
 type chunk struct {
 	buf  [chunkSize]byte
 	from int // first byte that is not read

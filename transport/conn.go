@@ -48,8 +48,7 @@ type Conn interface {
 	// connection has ended. It may return early, and nobody has to call it. It
 	// is for the goroutine that calls Reader, and there for its small stack:
 	// a goroutine that waits in Await, and never went deeper, costs 2 KiB where
-	// one that waits in Reader costs 4. A connection that is awaited must not
-	// be written to by Writer.
+	// one that waits in Reader costs 4.
 	Await()
 	// Reader waits for the next message. The reader must be read to io.EOF
 	// before the next call, which takes the reader back. The error, also that
@@ -61,8 +60,7 @@ type Conn interface {
 	Write(t MessageType, p []byte) error
 	// Writer begins a message that is sent in fragments, one per Write of it;
 	// Close of the writer ends the message, and takes the writer back. Other
-	// writes wait until then. A fragment may be held back until the next one
-	// or the end.
+	// messages wait from the first fragment until then.
 	Writer(t MessageType) (io.WriteCloser, error)
 	// Ping sends a protocol ping and waits for its pong, or for ctx. It needs
 	// a concurrent Reader. It waits for no write in flight, and the end of

@@ -59,8 +59,6 @@ func Dial(ctx context.Context, rawURL string, o *DialOptions) (Conn, error) {
 		Host:            o.Header.Get("Host"),
 		Subprotocols:    o.Subprotocols,
 		CompressionMode: websocket.CompressionDisabled,
-		OnPingReceived:  c.onPing,
-		OnPongReceived:  c.onPong,
 	})
 	if err != nil {
 		return nil, h.failure(err, u, o.Header)
@@ -69,7 +67,8 @@ func Dial(ctx context.Context, rawURL string, o *DialOptions) (Conn, error) {
 		c.raw.cutOff(ctx.Err())
 		return nil, h.failure(ctx.Err(), u, o.Header)
 	}
-	c.start(ws)
+	c.subprotocol = ws.Subprotocol()
+	h.network.release(ws)
 	return c, nil
 }
 

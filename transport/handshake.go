@@ -22,8 +22,9 @@ type handshake struct {
 	conn *wsConn
 
 	// Owned by the goroutine that dials.
-	nc     net.Conn // of the connection that the request went out on
-	answer *HandshakeError
+	nc      net.Conn // of the connection that the request went out on
+	answer  *HandshakeError
+	network *handshakeConn // set by RoundTrip, for an answer of 101
 
 	// Guarded by mu.
 	mu     sync.Mutex
@@ -133,8 +134,7 @@ func (h *handshake) RoundTrip(req *http.Request) (*http.Response, error) {
 		_ = resp.Body.Close()
 		return nil, errors.New("the transport does not tell its connection")
 	}
-	c := h.conn
-	c.raw = newRawConn(h.nc, resp.Body, true, c.opts.WriteTimeout, c)
-	resp.Body = c.raw
+	h.network = h.conn.connect(h.nc, resp.Body, true)
+	resp.Body = h.network
 	return resp, nil
 }

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"crypto/rand"
 	"crypto/tls"
 	"encoding/binary"
 	"io"
@@ -14,18 +13,16 @@ import (
 // begins anew with each, so a large write that makes progress is not cut.
 const maxPhysicalWrite = 64 << 10
 
-// rawConn is the byte stream beneath a WebSocket. Data frames pass through it
-// as the WebSocket library writes them; pings and pongs are put in by rawConn
-// itself, between frames.
+// rawConn is the network beneath a WebSocket. It writes frames, data and control
+// ones, and reads bytes.
 //
-// It does so because the library waits for its frame lock to answer a ping,
-// and kills the read side after five seconds if a write is blocked for that
-// long. Here a control frame that is due waits without anybody waiting for
-// it: whoever writes next, or is writing, sends it at the next frame boundary,
-// and if nobody writes, a goroutine that lives for that one frame does.
+// A control frame that is due waits without anybody waiting for it: whoever
+// writes next, or is writing, sends it at the next frame boundary, and if nobody
+// writes, a goroutine that lives for that one frame does. So a write that is
+// blocked holds up no reader, and kills nothing.
 //
-// To write to the network one must hold the pen, which is held for one Write
-// or one turn of control frames.
+// To write to the network one must hold the pen, which is held for one frame
+// or one turn of control frames: nobody takes it inside a frame.
 type rawConn struct {
 	// Immutable after newRawConn.
 	nc      net.Conn
@@ -34,9 +31,10 @@ type rawConn struct {
 	timeout time.Duration // WriteTimeout; no limit if negative
 	owner   rawOwner
 
+	// Owned by the goroutine that reads.
+	filled bool // the last Read got as much as it wanted
+
 	// Owned by the holder of the pen.
-	scan  frameScan
-	held  *chunk      // begin of a frame that is not written yet; nil at a boundary
 	timer *time.Timer // armed during a write to the network, and for good by one that failed
 
 	// Guarded by mu. Never held across I/O.
@@ -49,10 +47,10 @@ type rawConn struct {
 	pong     []byte // payload of the pong that is due
 	closeDue bool
 	close    []byte // payload of the close frame that is due
-	flushing bool   // owner was told to flushFragment
+	closed   bool   // a close frame was written: nothing follows it
+	message  bool   // a message in fragments is under way: no other one begins
 	cut      bool
 	cause    error // of the cut
-	readErr  error // first error of Read
 	writeErr error // first error of a write
 }
 
@@ -63,9 +61,6 @@ type rawOwner interface {
 	// one has failed. Until then the reading side could find what the peer has
 	// sent before it went away, its close frame above all.
 	stalled(err error)
-	// flushFragment: a close frame is due, and cannot go out, since nobody is
-	// writing and the library holds back the end of a frame. Called once.
-	flushFragment()
 }
 
 // newRawConn wraps nc. The stream is read from r: nc, or something that yields
@@ -76,95 +71,27 @@ func newRawConn(nc net.Conn, r io.Reader, client bool, timeout time.Duration, ow
 	return c
 }
 
-// Read implements io.Reader for the WebSocket library. It never returns io.EOF:
-// the library takes that, at the begin of a payload and between fragments, for
-// the end of the message, and a message that was cut off would look whole.
+// Read never returns io.EOF: a connection that was lost must not be taken for
+// the end of a message.
 func (c *rawConn) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
+	c.filled = n == len(p)
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		c.mu.Lock()
-		if c.readErr == nil {
-			c.readErr = err
-		}
-		c.mu.Unlock()
 	}
 	return n, err
 }
 
-// Write implements io.Writer for the WebSocket library, which calls it from
-// one goroutine at a time, with whatever fills its buffer. What is not the end
-// of a frame is held back, so that a frame of a few buffers is one write to
-// the network. After a close frame Write fails.
+// Write writes bytes that are no frame: the answer to a handshake.
 func (c *rawConn) Write(p []byte) (int, error) {
-	if err := c.takePen(); err != nil {
+	if err := c.takePen(anyFrame); err != nil {
 		return 0, err
 	}
 	defer c.layPen()
-	n := 0
-	for n < len(p) {
-		due := c.controlDue()
-		if due && c.scan.atBoundary() {
-			if err := c.writeControl(); err != nil {
-				return n, err
-			}
-		}
-		if c.scan.closed && c.scan.atBoundary() {
-			return n, net.ErrClosed
-		}
-		end := n + c.scan.advance(p[n:])
-		for !due && end < len(p) { // more whole frames go out with this one
-			next := c.scan
-			k := next.advance(p[end:])
-			if !next.atBoundary() {
-				break
-			}
-			c.scan = next
-			end += k
-		}
-		if err := c.emit(p[n:end]); err != nil {
-			return n, err
-		}
-		n = end
+	if err := c.push(p); err != nil {
+		return 0, err
 	}
-	return n, nil
-}
-
-// emit writes p, after which scan stands, to the network or, inside a frame,
-// to held. The caller holds the pen.
-func (c *rawConn) emit(p []byte) error {
-	if c.held != nil && len(p) > len(c.held.buf)-c.held.to {
-		if err := c.flushHeld(); err != nil {
-			return err
-		}
-	}
-	if c.held == nil && (c.scan.atBoundary() || len(p) > chunkSize/2) {
-		return c.push(p)
-	}
-	if c.held == nil {
-		c.held = newChunk()
-	}
-	c.held.to += copy(c.held.buf[c.held.to:], p)
-	if c.scan.atBoundary() {
-		return c.flushHeld()
-	}
-	return nil
-}
-
-func (c *rawConn) flushHeld() error {
-	h := c.held
-	c.held = nil
-	err := c.push(h.buf[:h.to])
-	chunks.Put(h)
-	return err
-}
-
-// Close implements io.Closer for the WebSocket library.
-func (c *rawConn) Close() error {
-	c.cutOff(net.ErrClosed)
-	return nil
+	return len(p), nil
 }
 
 // sendPing makes a ping with id as payload due. It does not block.
@@ -211,14 +138,14 @@ func (c *rawConn) controlDue() bool {
 // anyDueLocked reports whether a control frame is due and can still be
 // written. The caller holds the pen, or nobody does.
 func (c *rawConn) anyDueLocked() bool {
-	return (c.pingDue || c.pongDue || c.closeDue) && !c.scan.closed && !c.cut && c.writeErr == nil
+	return (c.pingDue || c.pongDue || c.closeDue) && !c.closed && !c.cut && c.writeErr == nil
 }
 
-// errors returns the first error of Read, and that of a write.
-func (c *rawConn) errors() (readErr, writeErr error) {
+// failed returns the first error of a write.
+func (c *rawConn) failed() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.readErr, c.writeErr
+	return c.writeErr
 }
 
 // cutOff ends the connection. The first cause is kept.
@@ -240,6 +167,16 @@ func (c *rawConn) cutOff(cause error) {
 	_ = nc.Close()
 }
 
+// awaitClose returns when the close frame that is due has been written, or can
+// not be any more.
+func (c *rawConn) awaitClose() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.closeDue && c.anyDueLocked() || c.penTaken && !c.cut {
+		c.penFree.Wait()
+	}
+}
+
 // wait returns when nobody writes any more, and nothing is timed. The
 // connection has been cut.
 func (c *rawConn) wait() {
@@ -248,51 +185,53 @@ func (c *rawConn) wait() {
 	for c.penTaken {
 		c.penFree.Wait()
 	}
-	c.held = nil // the pen is nobody's
 	if c.timer != nil {
 		c.timer.Stop()
 	}
 }
 
-func (c *rawConn) takePen() error {
+// penFor says what the pen is wanted for.
+type penFor uint8
+
+const (
+	anyFrame penFor = iota // a control frame, or one of the message that is under way
+	aMessage               // the first frame of a message
+)
+
+// takePen waits for its turn to write.
+func (c *rawConn) takePen(what penFor) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.penTaken && !c.cut {
+	for (c.penTaken || what == aMessage && c.message) && !c.cut && !c.closed {
 		c.penFree.Wait()
 	}
-	if c.cut {
+	switch {
+	case c.cut:
 		return c.cause
-	}
-	if c.writeErr != nil {
+	case c.writeErr != nil:
 		return c.writeErr
+	case c.closed:
+		return net.ErrClosed
 	}
 	c.penTaken = true
 	return nil
 }
 
-// layPen writes the control frames that are due, if the place allows it, and
-// gives the pen back.
+// layPen writes the control frames that are due, and gives the pen back.
 func (c *rawConn) layPen() {
 	c.mu.Lock()
-	for c.anyDueLocked() && c.scan.atBoundary() {
+	for c.anyDueLocked() {
 		c.mu.Unlock()
 		_ = c.writeControl() // an error is kept in writeErr
 		c.mu.Lock()
 	}
-	stuck := c.closeDue && c.anyDueLocked() && !c.flushing // inside a frame
-	if stuck {
-		c.flushing = true
-	}
 	c.penTaken = false
 	c.penFree.Broadcast() // writers take turns, and wait may wait as well
 	c.mu.Unlock()
-	if stuck {
-		c.owner.flushFragment()
-	}
 }
 
 // writeControl writes the control frames that are due. The caller holds the
-// pen and stands at a boundary.
+// pen.
 func (c *rawConn) writeControl() error {
 	var frames []byte
 	c.mu.Lock()
@@ -304,7 +243,7 @@ func (c *rawConn) writeControl() error {
 	}
 	if c.closeDue {
 		frames = c.appendControl(frames, opClose, c.close)
-		c.scan.closed = true
+		c.closed = true
 	}
 	c.pongDue, c.pingDue, c.closeDue = false, false, false
 	c.mu.Unlock()
@@ -317,13 +256,12 @@ func (c *rawConn) appendControl(b []byte, opcode byte, payload []byte) []byte {
 	if !c.client {
 		return append(append(b, byte(len(payload))), payload...)
 	}
-	var key [4]byte
-	_, _ = rand.Read(key[:]) // never fails
+	key := newMaskKey()
 	b = append(b, 0x80|byte(len(payload)))
 	b = append(b, key[:]...)
-	for i, x := range payload {
-		b = append(b, x^key[i%4])
-	}
+	at := len(b)
+	b = append(b, payload...)
+	mask(b[at:], b[at:], key, 0)
 	return b
 }
 
@@ -372,7 +310,7 @@ func (c *rawConn) pushPart(p []byte) error {
 // tellStalled is called by timer. If the write ends at this very moment it has
 // still taken the whole WriteTimeout.
 func (c *rawConn) tellStalled() {
-	_, err := c.errors()
+	err := c.failed()
 	if err == nil {
 		err = ErrStalled
 	}

@@ -1,13 +1,10 @@
 package transport
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"io"
 	"time"
-
-	"github.com/coder/websocket"
 )
 
 func (c *wsConn) Close(code CloseCode, reason string) {
@@ -67,13 +64,29 @@ func (c *wsConn) finish(e *CloseError) *CloseError {
 
 // shutdown takes the connection down. It is the last goroutine of c.
 func (c *wsConn) shutdown(e *CloseError) {
-	if !e.Remote && e.Code != CloseAbnormal {
+	switch {
+	case e.Code == CloseAbnormal:
+	case e.Remote:
+		c.answerClose()
+	default:
 		c.closeHandshake(e)
 	}
 	c.raw.cutOff(e)
-	_ = c.ws.CloseNow()
 	c.raw.wait()
 	close(c.done)
+}
+
+// answerClose waits for the answer to the peer's close frame to be written,
+// behind a frame that may be under way.
+func (c *wsConn) answerClose() {
+	c.mu.Lock()
+	c.cutWithinLocked(c.opts.CloseTimeout)
+	c.mu.Unlock()
+	c.raw.awaitClose()
+	c.mu.Lock()
+	c.cutTimer.Stop()
+	c.cutTimer = nil
+	c.mu.Unlock()
 }
 
 // closeHandshake sends a close frame and waits for the answer.
@@ -94,16 +107,6 @@ func (c *wsConn) closeHandshake(e *CloseError) {
 	c.cutTimer.Stop()
 	c.cutTimer = nil
 	c.mu.Unlock()
-}
-
-// flushFragment implements rawOwner: the library's own Close sends what the
-// library holds back, and then the close frame.
-func (c *wsConn) flushFragment() { go c.closeByLibrary() }
-
-// closeByLibrary ends when the connection is cut, if not before.
-func (c *wsConn) closeByLibrary() {
-	e := c.end.Load()
-	_ = c.ws.Close(websocket.StatusCode(e.Code), e.Reason)
 }
 
 func (c *wsConn) cutOff() { c.raw.cutOff(c.end.Load()) }
@@ -152,16 +155,11 @@ func (c *wsConn) startDrain() {
 // reading side, and keeps it.
 func (c *wsConn) drain() {
 	defer close(c.drained)
-	r := c.reader.r
-	for {
-		if r != nil {
-			if _, err := io.Copy(io.Discard, r); err != nil {
-				break
-			}
-		}
-		var err error
-		if _, r, err = c.ws.Reader(context.Background()); err != nil {
-			break
+	for err := error(nil); err == nil; {
+		if c.frames.left > 0 {
+			_, err = io.CopyN(io.Discard, payloadReader{&c.frames}, c.frames.left)
+		} else {
+			_, err = c.frames.nextFrame(c.control)
 		}
 	}
 	// If the peer broke the protocol there are no frames to be found any
@@ -170,35 +168,37 @@ func (c *wsConn) drain() {
 	_, _ = io.Copy(io.Discard, c.raw)
 }
 
-// readFailed turns an error of the WebSocket library's reader into the end of
-// the connection.
+// payloadReader is the payload of the current frame.
+type payloadReader struct{ f *frameReader }
+
+func (r payloadReader) Read(p []byte) (int, error) { return r.f.payload(p) }
+
+// readFailed turns an error of reading into the end of the connection.
 func (c *wsConn) readFailed(err error) error {
 	if e := c.end.Load(); e != nil {
 		return e
 	}
-	readErr, _ := c.raw.errors()
-	var ce websocket.CloseError
+	var closed *CloseError
 	switch {
-	case errors.As(err, &ce):
-		return c.finish(&CloseError{Code: CloseCode(ce.Code), Reason: ce.Reason, Remote: true})
-	case readErr != nil:
-		return c.finish(abnormal(readErr))
-	default:
+	case errors.As(err, &closed):
+		return c.finish(closed)
+	case errors.Is(err, errProtocol):
 		return c.finish(&CloseError{Code: CloseProtocolError, Err: err})
 	}
+	return c.finish(abnormal(err))
 }
 
-// writeFailed turns an error of the WebSocket library's writer into a
+// writeFailed turns an error of writing into a
 // *CloseError.
 func (c *wsConn) writeFailed(err error) error {
 	if e := c.end.Load(); e != nil {
 		return e
 	}
-	if _, writeErr := c.raw.errors(); writeErr != nil {
-		return abnormal(writeErr)
+	if err := c.raw.failed(); err != nil {
+		return abnormal(err)
 	}
-	// The library refuses to write, since it has answered the peer's close or
-	// closed for an error: the reading goroutine is about to say how.
+	// The peer's close is being answered: the reading goroutine is about to say
+	// how it was.
 	t := time.NewTimer(c.opts.CloseTimeout)
 	defer t.Stop()
 	select {

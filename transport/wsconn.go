@@ -2,8 +2,8 @@ package transport
 
 import (
 	"bufio"
-	"context"
 	"io"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,23 +11,21 @@ import (
 	"github.com/coder/websocket"
 )
 
-// wsConn is a Conn over a WebSocket.
-//
-// The WebSocket library does the framing. It never sees a context that can
-// end, since that would cut the connection: wsConn bounds writes by rawConn's
-// timer, and Close by one of its own.
+// wsConn is a Conn over a WebSocket. The WebSocket library makes the handshake;
+// the frames are ours, see rawConn and frameReader.
 type wsConn struct {
 	// Immutable after Accept or Dial.
-	ws         *websocket.Conn
-	raw        *rawConn
-	br         *bufio.Reader // the library's, owned by the holder of the reading side; nil if ws was dialed
-	opts       Options
-	remoteAddr string
-	reader     wsReader // its fields are owned by the reading goroutine
-	writer     wsWriter // its fields are owned by the holder of the library's message lock
-	done       chan struct{}
+	raw         *rawConn
+	opts        Options
+	subprotocol string
+	remoteAddr  string
+	done        chan struct{}
 
-	// reading tells who has the reading side of ws: see takeReading.
+	// Owned by the holder of the reading side.
+	frames frameReader
+	reader wsReader
+
+	// reading tells who has the reading side: see takeReading.
 	reading atomic.Uint32
 	drained chan struct{} // made by startDrain, closed by drain
 
@@ -44,30 +42,55 @@ type wsConn struct {
 	cutAt    time.Time
 }
 
-// newWSConn returns a wsConn that lacks its ws and raw.
+// newWSConn returns a wsConn without a network.
 func newWSConn(o *Options) *wsConn {
 	c := &wsConn{opts: o.withDefaults(), done: make(chan struct{})}
 	c.reader.c = c
-	c.writer.c = c
 	return c
 }
 
-// start completes c, whose raw is set, after the handshake.
-func (c *wsConn) start(ws *websocket.Conn) {
-	c.ws = ws
-	ws.SetReadLimit(-1) // wsReader has its own, after which the connection can be drained
-	if a := c.raw.nc.RemoteAddr(); a != nil {
+// connect puts the network beneath c: nc, of which r yields what was read from
+// it already and then the rest. It returns what the WebSocket library is to see.
+func (c *wsConn) connect(nc net.Conn, r io.Reader, client bool) *handshakeConn {
+	c.raw = newRawConn(nc, r, client, c.opts.WriteTimeout, c)
+	c.frames = frameReader{br: bufio.NewReaderSize(c.raw, c.opts.BufferSize), raw: c.raw, client: client}
+	if a := nc.RemoteAddr(); a != nil {
 		c.remoteAddr = a.String()
 	}
+	return &handshakeConn{Conn: nc, raw: c.raw}
+}
+
+// handshakeConn is the network as the WebSocket library sees it.
+type handshakeConn struct {
+	net.Conn
+	raw  *rawConn
+	over atomic.Bool // the handshake has succeeded: the connection is ours
+}
+
+func (c *handshakeConn) Read(p []byte) (int, error)  { return c.raw.Read(p) }
+func (c *handshakeConn) Write(p []byte) (int, error) { return c.raw.Write(p) }
+
+// Close cuts the connection of a handshake that has failed.
+func (c *handshakeConn) Close() error {
+	if !c.over.Load() {
+		c.raw.cutOff(net.ErrClosed)
+	}
+	return nil
+}
+
+// release ends the handshake. The library lets go of its buffers.
+func (c *handshakeConn) release(ws *websocket.Conn) {
+	c.over.Store(true)
+	_ = ws.CloseNow()
 }
 
 func (c *wsConn) Await() {
-	if c.br == nil || c.takeReading() != nil {
+	if c.takeReading() != nil {
 		return
 	}
 	defer c.giveReading()
-	if c.reader.r == nil {
-		_, _ = c.br.Peek(1) // an error comes again
+	if !c.reader.open {
+		_, _ = c.frames.br.Peek(1) // an error comes again
 	}
 }
 
@@ -76,23 +99,41 @@ func (c *wsConn) Reader() (MessageType, io.Reader, error) {
 		return 0, nil, err
 	}
 	defer c.giveReading()
-	if c.reader.r != nil {
+	if c.reader.open {
 		return 0, nil, errUnread
 	}
-	t, r, err := c.ws.Reader(context.Background())
+	opcode, err := c.frames.nextFrame(c.control)
 	if err != nil {
 		return 0, nil, c.readFailed(err)
 	}
-	c.reader.r, c.reader.total = r, 0
-	return MessageType(t), &c.reader, nil
+	c.reader.open, c.reader.total = true, 0
+	return MessageType(opcode), &c.reader, nil
+}
+
+// control obeys a control frame. The error that it returns ends the connection.
+func (c *wsConn) control(opcode byte, payload []byte) error {
+	switch opcode {
+	case opPing:
+		c.raw.sendPong(payload)
+	case opPong:
+		c.ponged(payload)
+	case opClose:
+		code, reason, err := parseClose(payload)
+		if err != nil {
+			return err
+		}
+		c.raw.sendClose(payload)
+		return &CloseError{Code: code, Reason: reason, Remote: true}
+	}
+	return nil
 }
 
 // wsReader reads one message. There is one per connection, used again and
 // again, so that a message costs no allocation.
 type wsReader struct {
 	c     *wsConn
-	r     io.Reader // nil between messages
-	total int64     // bytes of the message so far
+	open  bool  // the message has not been read to its end
+	total int64 // bytes of the message so far
 }
 
 func (r *wsReader) Read(p []byte) (int, error) {
@@ -101,41 +142,50 @@ func (r *wsReader) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	defer c.giveReading()
-	if r.r == nil {
+	if !r.open {
 		return 0, io.EOF
+	}
+	f := &c.frames
+	for f.left == 0 {
+		if f.fin {
+			r.open = false
+			return 0, io.EOF
+		}
+		if _, err := f.nextFrame(c.control); err != nil {
+			return 0, c.readFailed(err)
+		}
 	}
 	limit := c.opts.ReadLimit
 	if limit >= 0 {
 		p = p[:min(int64(len(p)), limit-r.total+1)]
 	}
-	n, err := r.r.Read(p)
-	if err != nil {
-		n = 0 // the library has not unmasked what it read before an error
-	}
+	n, err := f.payload(p)
 	r.total += int64(n)
-	if limit >= 0 && r.total > limit {
+	switch {
+	case limit >= 0 && r.total > limit:
 		return n - 1, c.finish(&CloseError{Code: CloseTooBig, Reason: limitReason(limit)})
-	}
-	switch err {
-	case nil:
-		return n, nil
-	case io.EOF:
-		r.r = nil
-		return n, io.EOF
-	default:
+	case err != nil:
 		return n, c.readFailed(err)
+	case f.left == 0 && f.fin:
+		r.open = false
+		return n, io.EOF
 	}
+	return n, nil
 }
 
 func (c *wsConn) Write(t MessageType, p []byte) error {
 	if t != Text && t != Binary {
 		return errMessageType
 	}
+	return c.writeFrame(byte(t), true, p)
+}
+
+func (c *wsConn) writeFrame(opcode byte, fin bool, p []byte) error {
 	if e := c.end.Load(); e != nil {
 		return e
 	}
 	c.inFlight.Add(1)
-	err := c.ws.Write(context.Background(), websocket.MessageType(t), p)
+	err := c.raw.writeFrame(opcode, fin, p)
 	c.inFlight.Add(-1)
 	if err != nil {
 		return c.writeFailed(err)
@@ -150,49 +200,44 @@ func (c *wsConn) Writer(t MessageType) (io.WriteCloser, error) {
 	if e := c.end.Load(); e != nil {
 		return nil, e
 	}
-	w, err := c.ws.Writer(context.Background(), websocket.MessageType(t))
-	if err != nil {
-		return nil, c.writeFailed(err)
-	}
-	c.writer.w = w
-	return &c.writer, nil
+	return &wsWriter{c: c, opcode: byte(t)}, nil
 }
 
-// wsWriter writes one message in fragments; like wsReader there is one.
+// wsWriter writes one message in fragments. The message begins with the first.
 type wsWriter struct {
-	c *wsConn
-	w io.WriteCloser // nil between messages
+	c      *wsConn
+	opcode byte // of the next frame
+	done   bool
 }
 
 func (w *wsWriter) Write(p []byte) (int, error) {
-	if w.w == nil {
+	if w.done {
 		return 0, errWriterClosed
 	}
-	w.c.inFlight.Add(1)
-	n, err := w.w.Write(p)
-	w.c.inFlight.Add(-1)
-	if err != nil {
-		err = w.c.writeFailed(err)
+	if len(p) == 0 {
+		return 0, nil
 	}
-	return n, err
+	if err := w.write(false, p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 func (w *wsWriter) Close() error {
-	if w.w == nil {
+	if w.done {
 		return errWriterClosed
 	}
-	inner := w.w
-	w.w = nil // before Close lets the next writer in
-	w.c.inFlight.Add(1)
-	err := inner.Close()
-	w.c.inFlight.Add(-1)
-	if err != nil {
-		return w.c.writeFailed(err)
-	}
-	return nil
+	w.done = true
+	return w.write(true, nil)
+}
+
+func (w *wsWriter) write(fin bool, p []byte) error {
+	opcode := w.opcode
+	w.opcode = opContinuation
+	return w.c.writeFrame(opcode, fin, p)
 }
 
 func (c *wsConn) Done() <-chan struct{} { return c.done }
 func (c *wsConn) Writing() bool         { return c.inFlight.Load() > 0 }
-func (c *wsConn) Subprotocol() string   { return c.ws.Subprotocol() }
+func (c *wsConn) Subprotocol() string   { return c.subprotocol }
 func (c *wsConn) RemoteAddr() string    { return c.remoteAddr }

@@ -47,16 +47,8 @@ func (c *wsConn) forgetPing(id uint64) {
 	}
 }
 
-// onPing is called by the WebSocket library on the reading goroutine. It
-// returns false: the pong is ours to send.
-func (c *wsConn) onPing(_ context.Context, payload []byte) bool {
-	c.raw.sendPong(payload)
-	return false
-}
-
-// onPong is called by the WebSocket library on the reading goroutine. A pong
-// answers its ping and all before it.
-func (c *wsConn) onPong(_ context.Context, payload []byte) {
+// ponged takes a pong, which answers its ping and all before it.
+func (c *wsConn) ponged(payload []byte) {
 	if len(payload) != 8 {
 		return
 	}
