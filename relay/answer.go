@@ -5,13 +5,12 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"slices"
 	"time"
 )
 
 // notFromHosts are headers with power over the whole origin, which is the
 // embedder's when hosts are served by path.
-var notFromHosts = []string{"Service-Worker-Allowed", "Clear-Site-Data", "Strict-Transport-Security"}
+var notFromHosts = map[string]bool{"Service-Worker-Allowed": true, "Clear-Site-Data": true, "Strict-Transport-Security": true}
 
 // unbind frees a connection from the embedder's Read- and WriteTimeout, which
 // would cut long exchanges; StallTimeout takes their place.
@@ -34,8 +33,11 @@ func informClient(w http.ResponseWriter, status int, from http.Header) {
 
 // copyHeader copies what a host may say to its client.
 func copyHeader(h, from http.Header) {
-	for k, vs := range endToEnd(from) {
-		if !slices.Contains(notFromHosts, k) {
+	if len(from["Connection"]) > 0 {
+		from = endToEnd(from)
+	}
+	for k, vs := range from {
+		if !hopByHop[k] && !notFromHosts[k] {
 			h[k] = vs
 		}
 	}

@@ -2,13 +2,13 @@ package relay
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -29,7 +29,7 @@ func (s *Server) exchangeHTTP(ctx context.Context, hs *httpStream, out *outbound
 		hs.leave()
 		return nil, whyNoAnswer(ctx, out, timer, err)
 	}
-	head := out.appendHead(nil)
+	head := out.appendHead(make([]byte, 0, 1<<10))
 	if out.body == nil {
 		if _, err := hs.Write(head); err != nil {
 			return fail(notSent(err))
@@ -102,29 +102,59 @@ func readResponse(br *bufio.Reader, out *outbound) (*http.Response, error) {
 
 // appendHead renders request line and header. The framing is our own.
 func (out *outbound) appendHead(b []byte) []byte {
-	buf := bytes.NewBuffer(b)
-	target := out.path
+	b = append(append(append(b, out.method...), ' '), out.path...)
 	if out.query != "" {
-		target += "?" + out.query
+		b = append(append(b, '?'), out.query...)
 	}
-	fmt.Fprintf(buf, "%s %s HTTP/1.1\r\nHost: %s\r\n", out.method, target, out.host)
+	b = appendField(append(b, " HTTP/1.1\r\n"...), "Host", out.host)
 	if out.upgrade != "" {
-		fmt.Fprintf(buf, "Connection: Upgrade\r\nUpgrade: %s\r\n", out.upgrade)
+		b = appendField(append(b, "Connection: Upgrade\r\n"...), "Upgrade", out.upgrade)
 	}
 	switch {
 	case out.length > 0:
-		fmt.Fprintf(buf, "Content-Length: %d\r\n", out.length)
+		b = appendField(b, "Content-Length", strconv.FormatInt(out.length, 10))
 	case out.length < 0:
-		buf.WriteString("Transfer-Encoding: chunked\r\n")
+		b = append(b, "Transfer-Encoding: chunked\r\n"...)
 		for k := range out.trailer {
-			fmt.Fprintf(buf, "Trailer: %s\r\n", k)
+			b = appendField(b, "Trailer", k)
 		}
 	case out.method == http.MethodPost, out.method == http.MethodPut, out.method == http.MethodPatch:
-		buf.WriteString("Content-Length: 0\r\n")
+		b = append(b, "Content-Length: 0\r\n"...)
 	}
-	out.header.Write(buf)
-	buf.WriteString("\r\n")
-	return buf.Bytes()
+	return append(appendFields(b, out.header), "\r\n"...)
+}
+
+// appendFields renders h as Header.Write does, but for the order of names. An
+// embedder's invalid name is left out, and a line break in a value is a space.
+func appendFields(b []byte, h http.Header) []byte {
+	for name, values := range h {
+		if !isFieldName(name) {
+			continue
+		}
+		for _, v := range values {
+			b = appendField(b, name, v)
+		}
+	}
+	return b
+}
+
+// isFieldName reports whether name is a token (RFC 9110, section 5.6.2).
+func isFieldName(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9') && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return name != ""
+}
+
+func appendField(b []byte, name, value string) []byte {
+	b = append(append(b, name...), ": "...)
+	if strings.ContainsAny(value, "\r\n") {
+		value = strings.NewReplacer("\r", " ", "\n", " ").Replace(value)
+	}
+	return append(append(b, strings.Trim(value, " \t")...), "\r\n"...)
 }
 
 // upload sends head and body. A chunk goes out as soon as it has come.
@@ -177,10 +207,6 @@ func frameChunk(buf []byte, at, n int) []byte {
 }
 
 func (hs *httpStream) endChunks(out *outbound) bool {
-	var buf bytes.Buffer
-	buf.WriteString("0\r\n")
-	out.trailer.Write(&buf)
-	buf.WriteString("\r\n")
-	_, err := hs.Write(buf.Bytes())
+	_, err := hs.Write(append(appendFields([]byte("0\r\n"), out.trailer), "\r\n"...))
 	return err == nil
 }

@@ -140,13 +140,45 @@ func (hs *httpStream) prove(ctx context.Context) bool {
 // timer. Whoever has a body to send may be blocked by its service, and cannot
 // pong then; it is asked only once the host is known to be replaced.
 func (hs *httpStream) guard(ctx context.Context, out *outbound, after time.Duration) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	t := time.AfterFunc(after, func() {
-		hs.srv.spawn(func() { hs.watchOver(ctx, out) })
+	g := &guard{}
+	g.timer = time.AfterFunc(after, func() {
+		hs.srv.spawn(func() {
+			if ctx, ok := g.begin(ctx); ok {
+				hs.watchOver(ctx, out)
+			}
+		})
 	})
-	return func() {
-		t.Stop()
-		cancel()
+	return g.stop
+}
+
+// guard is the watch over one exchange. Most end before it begins.
+type guard struct {
+	timer *time.Timer // immutable
+
+	// Guarded by mu.
+	mu      sync.Mutex
+	stopped bool
+	cancel  context.CancelFunc // of begin's context; nil before
+}
+
+// begin returns a context that stop ends, unless stop was called already.
+func (g *guard) begin(ctx context.Context) (context.Context, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stopped {
+		return nil, false
+	}
+	ctx, g.cancel = context.WithCancel(ctx)
+	return ctx, true
+}
+
+func (g *guard) stop() {
+	g.timer.Stop()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stopped = true
+	if g.cancel != nil {
+		g.cancel()
 	}
 }
 

@@ -231,24 +231,23 @@ func forward(h http.Header, r *http.Request, prefix string) {
 }
 
 // hopByHop are the headers of one hop (RFC 9110, section 7.6.1).
-var hopByHop = []string{
-	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
-	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length",
+var hopByHop = map[string]bool{
+	"Connection": true, "Proxy-Connection": true, "Keep-Alive": true, "Proxy-Authenticate": true, "Proxy-Authorization": true,
+	"Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true, "Content-Length": true,
 }
 
 // endToEnd copies h without what concerns one hop only, the framing included.
 func endToEnd(h http.Header) http.Header {
 	c := make(http.Header, len(h)+4)
 	for k, vs := range h {
-		c[k] = vs
+		if !hopByHop[k] {
+			c[k] = vs
+		}
 	}
 	for _, line := range h["Connection"] {
 		for _, name := range splitList(line) {
 			delete(c, textproto.CanonicalMIMEHeaderKey(name))
 		}
-	}
-	for _, k := range hopByHop {
-		delete(c, k)
 	}
 	return c
 }
