@@ -383,6 +383,29 @@ func TestCluster_TwoProcessesWithOneNodeID(t *testing.T) {
 	})
 }
 
+// A Store that loses its last writes forgets which process replaced which. The
+// older one, which knows, must not take the ID back: the newer one would refuse
+// all hosts from then on, and its tickets could not be handed over.
+func TestCluster_SupersededStaysSuperseded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := relaytest.NewLossyStore()
+		node := func() *relaytest.Server {
+			return server(t, func(cfg *relay.Config) {
+				cfg.Store, cfg.Node = st, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
+			})
+		}
+		node() // beats at 5 s, 10 s and so on
+		time.Sleep(2 * time.Second)
+		newer := node() // at 7 s, 12 s
+		time.Sleep(4500 * time.Millisecond)
+		st.Lose()
+		time.Sleep(10 * time.Second)
+		if _, err := newer.Connect("h", relaytest.HostConfig{}); err != nil {
+			t.Errorf("a host at the newer process, after the Store has lost everything: %v", err)
+		}
+	})
+}
+
 // Only nodes with the key may call /node/.
 func TestCluster_NodeCallsAreAuthenticated(t *testing.T) {
 	bubble(t, func(t *testing.T) {

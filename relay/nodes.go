@@ -50,10 +50,17 @@ func (t *nodeTable) run() {
 // means that the Store may have lost more.
 func (t *nodeTable) beat() { t.srv.outage.observe(t.keep()) }
 
-// keep is one call of the Store; the error is a failure of it.
+// keep is one call of the Store; the error is a failure of it. A process that has
+// been superseded asks without renewing anything: a Store that has lost what was
+// written last would not know any more whom it had replaced.
 func (t *nodeTable) keep() error {
 	s := t.srv
 	ctx, cancel := s.storeContext()
+	if t.isUsurped() {
+		defer cancel()
+		_, err := s.cfg.Store.Nodes(ctx)
+		return err
+	}
 	created, err := s.cfg.Store.KeepNode(ctx, store.Node{
 		ID: s.nodeID, URL: s.cfg.Node.URL, Incarnation: s.incarnation, StartedAt: s.startedAt, Draining: s.draining(),
 	}, s.cfg.NodeLease)
