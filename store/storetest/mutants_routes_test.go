@@ -128,6 +128,23 @@ func pingMutants() []mutant {
 				return s.Store.Ping(ctx, as, time.Second)
 			}
 		}), []string{"PingKeepsARowForLongerThanItsTTL"}},
+		{"Ping writes expired rows again, and refreshes none", broken(func(s *altered) {
+			s.ping = func(ctx context.Context, as []store.Attachment, ttl time.Duration) ([]bool, error) {
+				current := make([]bool, len(as))
+				for i, a := range as {
+					if cur, err := s.Store.Current(ctx, a.HostID); err == nil && cur.ID == a.ID {
+						current[i] = true
+						continue
+					}
+					one, err := s.Store.Ping(ctx, as[i:i+1], ttl)
+					if err != nil {
+						return nil, err
+					}
+					current[i] = one[0]
+				}
+				return current, nil
+			}
+		}), []string{"PingKeepsARowForLongerThanItsTTL"}},
 		{"Ping does not set LastPing", broken(func(s *altered) {
 			var claimed remembers[time.Time]
 			s.claim = func(ctx context.Context, a store.Attachment, ttl time.Duration) (store.Claimed, error) {

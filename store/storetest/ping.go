@@ -27,6 +27,9 @@ func pingKeepsARow(e *env) {
 	a := e.claim(e.A, socket("h", "s"), ttl).Current
 	for range 4 {
 		e.advanceWithin(ttl)
+		// Before the Ping: one that writes an expired row again must not pass
+		// for one that keeps it.
+		e.wantCurrent("h", "s", "each Ping makes the ttl run anew")
 		if !e.ping(e.B, ttl, a)[0] {
 			e.Fatalf("Ping says retired, but the socket is current")
 		}
