@@ -110,6 +110,11 @@ func (s *Server) call(ctx context.Context, to store.Node, uri string, in, out an
 			s.nodes.suspect(to.Incarnation)
 			return errNodeDown
 		case err != nil:
+			if ctx.Err() != nil {
+				// The connections that are kept may be forgotten by the network,
+				// and each of them would cost another call its NodeTimeout.
+				s.nodeClient.CloseIdleConnections()
+			}
 			return fmt.Errorf("%w: %s", ErrNodeUnreachable, to.ID)
 		case status == http.StatusUnauthorized && again:
 			s.nodes.read()

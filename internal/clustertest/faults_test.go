@@ -171,3 +171,33 @@ func TestOneNodeIDTwice(t *testing.T) {
 		get(n.URL, "h", "/").want(t, "through "+n.ID, 200, "new /")
 	}
 }
+
+// The network forgets the connections that a node keeps to another for its next
+// calls: nothing passes on them and nobody is told, while new ones pass. One call
+// may take the rest of NodeTimeout to find that out, and not one for each of
+// them.
+func TestNodesForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 2)
+	holder, client := w.nodes[0], w.nodes[1]
+	h := connect(t, holder.URL, "h", script{})
+	h.serve(client.URL, "served")
+	var replies []<-chan reply
+	for range 32 {
+		replies = append(replies, getAsync(client.URL, "h", "/"))
+	}
+	for _, r := range replies {
+		await(t, r).want(t, "before", 200, "served /")
+	}
+	n, _, cut := holder.calls.Freeze()
+	defer cut()
+	if n < 4 {
+		t.Fatalf("%d connections are kept: too few to test anything", n)
+	}
+	if r := get(client.URL, "h", "/"); r.status != 200 {
+		r.wantCode(t, "the first call", 503, "node_unreachable", time.Second+busy)
+	}
+	for range 3 {
+		get(client.URL, "h", "/").want(t, "the next ones", 200, "served /")
+	}
+}
