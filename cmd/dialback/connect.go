@@ -41,18 +41,19 @@ func connect(ctx context.Context, args []string) error {
 }
 
 // join copies both ways until both directions have ended or the stream is over,
-// and closes the stream and out. The end of one direction is passed on and does
-// not cut the other: a program that reads out sees the end of the answer while
-// the stream still takes in. When join returns, all that was sent has left this
-// process, so that it may exit.
+// and closes the stream. The end of one direction is passed on and does not cut
+// the other: a program that reads out sees the end of the answer while the stream
+// still takes in. Only a clean end is passed on so, by closing out: ssh ends this
+// process when it reads one, and a failure is to be said before. When join
+// returns, all that was sent has left this process, so that it may exit.
 func join(ctx context.Context, sc *transport.StreamConn, in io.Reader, out io.WriteCloser) error {
 	stop := context.AfterFunc(ctx, func() { sc.CloseWith(transport.CloseGoingAway, "interrupted") })
 	defer stop()
 	input := make(chan error, 1)
 	go copyInput(sc, in, input)
 	_, err := io.Copy(out, sc)
-	_ = out.Close()
 	if err == nil { // the answer is complete; the service may still take in
+		_ = out.Close()
 		select {
 		case err = <-input:
 		case <-sc.Conn().Done():

@@ -201,6 +201,29 @@ func TestConnect_RelayDies(t *testing.T) {
 	}
 }
 
+// ssh ends its ProxyCommand as soon as that closes its output: the reason must
+// have been said by then, or the user learns of no more than a closed connection.
+func TestConnect_SaysWhyBeforeItsOutputEnds(t *testing.T) {
+	t.Parallel()
+	_, relay := serveRelay(t)
+	for range 10 {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(proctest.Program, "connect", "--relay", relay, "--id", "offline")
+		cmd.Stdout = w
+		p := proctest.Start(t, cmd)
+		_ = w.Close()
+		out, err := io.ReadAll(r)
+		p.Kill()
+		_ = r.Close()
+		if s := p.Stderr.String(); err != nil || len(out) > 0 || !strings.Contains(s, "(1013)") {
+			t.Errorf("output %q, %v; stderr %q when it ended, want the reason and 1013", out, err, s)
+		}
+	}
+}
+
 // A client that is interrupted must not look like one that has sent all: the
 // service's connection is reset.
 func TestConnect_InterruptIsNoCleanEnd(t *testing.T) {
