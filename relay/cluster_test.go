@@ -518,3 +518,22 @@ func TestCluster_LostClaimIsWrittenAgain(t *testing.T) {
 		get(c.Nodes[1], "/hosts/h/x").want(t, "NodeBeat and PingBatch later", 200, "here")
 	})
 }
+
+// A dial-back for a node whose lease the Store has lost is not answered 404: the
+// host would give the ticket up, and the client wait for it until DialTimeout.
+func TestCluster_DialBackForANodeWithoutALease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := relaytest.NewLossyStore()
+		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(c *relay.Config) { c.Store = st }})
+		h := c.Nodes[0].MustConnect("h", relaytest.HostConfig{})
+		reply := async(c.Nodes[0], "/hosts/h/x")
+		d := nextDial(t, h)
+		st.Lose()
+		time.Sleep(2 * time.Second) // node 1 has read the table
+		if _, err := c.Nodes[1].DialBackAs("h", d); handshakeStatus(err) != 503 {
+			t.Errorf("a dial-back on node 1 for node 0: %v, want 503", err)
+		}
+		h.Refuse(d, 502, "dial-back failed") // as a host does then
+		(<-reply).want(t, "the client is told at once", 502, "dial-back failed")
+	})
+}

@@ -18,13 +18,17 @@ func (s *Server) serveDialBack(w http.ResponseWriter, r *http.Request) {
 		s.unknownTicket(w)
 		return
 	}
-	if nodeID != s.nodeID {
-		if n, ok := s.nodes.byID(nodeID); ok && s.callable(n) {
-			s.hop(w, r, n)
-			return
-		}
+	if nodeID == s.nodeID || !s.shared {
+		s.takeDialBack(w, r, "")
+		return
 	}
-	s.takeDialBack(w, r, "")
+	if n, ok := s.nodes.byID(nodeID); ok && s.callable(n) {
+		s.hop(w, r, n)
+		return
+	}
+	// Not a 404, after which the host would give it up: a node that is not in
+	// the table may have lost its lease with the Store's last writes, and wait.
+	s.writeError(w, r, "", ErrNodeUnreachable)
 }
 
 // takeDialBack takes a dial-back whose ticket is this node's own. via is the
