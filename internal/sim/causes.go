@@ -46,8 +46,8 @@ const (
 type fault struct {
 	kind     faultKind
 	who      string
+	what     string        // tells faults of one kind apart that overlap
 	from, to time.Duration // to is negative while it lasts
-	nested   int
 }
 
 // aftermath is how long after its end a fault may still show.
@@ -55,36 +55,27 @@ const aftermath = 10 * time.Second
 
 func newCauses(w *World) *causes { return &causes{w: w} }
 
-// begin notes a fault that lasts until end.
-func (c *causes) begin(kind faultKind, who string) {
+// begin notes a fault that lasts until end; what tells it from others of its
+// kind.
+func (c *causes) begin(kind faultKind, who, what string) {
 	now := c.w.tr.now().t
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, f := range c.faults {
-		if f.kind == kind && f.who == who && f.to < 0 {
-			f.nested++
-			return
-		}
-	}
-	c.faults = append(c.faults, &fault{kind: kind, who: who, from: now, to: -1})
+	c.faults = append(c.faults, &fault{kind, who, what, now, -1})
 }
 
-// end ends a fault that has begun; it is one of a moment if it has not.
-func (c *causes) end(kind faultKind, who string) {
+// end ends the faults that have begun with the same arguments; it is a fault of
+// a moment as well.
+func (c *causes) end(kind faultKind, who, what string) {
 	now := c.w.tr.now().t
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, f := range c.faults {
-		if f.kind == kind && f.who == who && f.to < 0 {
-			if f.nested > 0 {
-				f.nested--
-				return
-			}
+		if f.kind == kind && f.who == who && f.what == what && f.to < 0 {
 			f.to = now
-			return
 		}
 	}
-	c.faults = append(c.faults, &fault{kind: kind, who: who, from: now, to: now})
+	c.faults = append(c.faults, &fault{kind, who, what, now, now})
 }
 
 // touch notes a fault of a moment.
@@ -92,7 +83,7 @@ func (c *causes) touch(kind faultKind, who string) {
 	now := c.w.tr.now().t
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.faults = append(c.faults, &fault{kind: kind, who: who, from: now, to: now})
+	c.faults = append(c.faults, &fault{kind, who, "", now, now})
 }
 
 func (c *causes) endAll() {
@@ -204,7 +195,7 @@ func explained(code string, is [faultKinds]bool, changed, opened bool) bool {
 	case "node_unreachable":
 		return node || part
 	case "no_dial_back":
-		return host || node || part
+		return host || node || part || shop // a node that has no lease is not found by its tickets
 	case "refused":
 		return changed || host || node || part
 	case "stream_closed", broken:

@@ -12,7 +12,7 @@ import (
 
 func (w *World) stopNode(slot string, late bool) {
 	if n := w.at(slot); n != nil {
-		w.causes.begin(nodeFault, slot)
+		w.causes.begin(nodeFault, slot, "stopped")
 		n.stop(late)
 	}
 }
@@ -21,12 +21,12 @@ func (w *World) goOnNode(slot string) {
 	if n := w.at(slot); n != nil {
 		n.goOn()
 	}
-	w.causes.end(nodeFault, slot)
+	w.causes.end(nodeFault, slot, "stopped")
 }
 
 func (w *World) crashNode(slot string, vanish bool) {
 	if n := w.at(slot); n != nil {
-		w.causes.begin(nodeFault, slot)
+		w.causes.begin(nodeFault, slot, "down")
 		n.crash(vanish)
 	}
 }
@@ -49,7 +49,7 @@ func (w *World) restartNode(slot, id string) {
 		id = slot
 	}
 	w.startNode(slot, id)
-	w.causes.end(nodeFault, slot)
+	w.causes.end(nodeFault, slot, "down")
 }
 
 // twinNode starts a second process with the ID and at the address of a node
@@ -59,7 +59,7 @@ func (w *World) twinNode(slot string) {
 	if n == nil {
 		return
 	}
-	w.causes.begin(nodeFault, slot)
+	w.causes.begin(nodeFault, slot, "twin")
 	n.listener.Close()
 	w.startNode(slot, n.id)
 }
@@ -78,7 +78,7 @@ func (w *World) endTwins(slot string) {
 	for _, n := range old {
 		n.crash(false)
 	}
-	w.causes.end(nodeFault, slot)
+	w.causes.end(nodeFault, slot, "twin")
 }
 
 // drainNode shuts a node down; a load balancer notices at once.
@@ -87,7 +87,7 @@ func (w *World) drainNode(slot string) {
 	if n == nil {
 		return
 	}
-	w.causes.begin(nodeFault, slot)
+	w.causes.begin(nodeFault, slot, "down")
 	w.mu.Lock()
 	w.leaving[slot] = true
 	w.mu.Unlock()
@@ -95,7 +95,7 @@ func (w *World) drainNode(slot string) {
 }
 
 func (w *World) stopHost(host string) {
-	w.causes.begin(hostFault, host)
+	w.causes.begin(hostFault, host, "stopped")
 	for _, h := range w.running(host) {
 		h.stop(false)
 	}
@@ -105,11 +105,11 @@ func (w *World) goOnHost(host string) {
 	for _, h := range w.running(host) {
 		h.goOn()
 	}
-	w.causes.end(hostFault, host)
+	w.causes.end(hostFault, host, "stopped")
 }
 
 func (w *World) crashHost(host string, vanish bool) {
-	w.causes.begin(hostFault, host)
+	w.causes.begin(hostFault, host, "down")
 	if !vanish {
 		w.causes.broke(host)
 	}
@@ -120,9 +120,8 @@ func (w *World) crashHost(host string, vanish bool) {
 
 // restartHost starts a process of a host beside those that there may be.
 func (w *World) restartHost(host string) {
-	w.causes.touch(hostFault, host)
 	w.startHost(host)
-	w.causes.end(hostFault, host)
+	w.causes.end(hostFault, host, "down")
 }
 
 // burnDead has the connections of a host's dead processes break: what had
@@ -158,21 +157,21 @@ func (w *World) setSlow(host string, d time.Duration) {
 	w.slow[host] = d
 	w.mu.Unlock()
 	if d > 0 {
-		w.causes.begin(hostFault, host)
+		w.causes.begin(hostFault, host, "slow")
 	} else {
-		w.causes.end(hostFault, host)
+		w.causes.end(hostFault, host, "slow")
 	}
 }
 
 // linkFault is what a fault of a link is to those who suffer.
-func (w *World) linkFault(id linkID) (kind faultKind, who string) {
+func (w *World) linkFault(id linkID) (kind faultKind, who, what string) {
 	switch {
 	case id.from == clientName:
-		return clientFault, id.to
+		return clientFault, id.to, id.String()
 	case w.schedule.isSlot(id.from):
-		return partFault, ""
+		return partFault, "", id.String()
 	}
-	return hostFault, id.from
+	return hostFault, id.from, id.String()
 }
 
 func (w *World) freezeLink(id linkID, d direction) {
@@ -208,7 +207,7 @@ func (w *World) undelayLink(id linkID) {
 // cutLink breaks connections. A host that loses its control socket alone has
 // lost no stream.
 func (w *World) cutLink(id linkID, kind string) {
-	f, who := w.linkFault(id)
+	f, who, _ := w.linkFault(id)
 	if f == hostFault && kind == kindControl {
 		f = controlFault
 	}
@@ -220,7 +219,7 @@ func (w *World) cutLink(id linkID, kind string) {
 }
 
 func (w *World) halfCloseLink(id linkID, kind string, d direction) {
-	f, who := w.linkFault(id)
+	f, who, _ := w.linkFault(id)
 	if f == hostFault && kind == kindControl {
 		f = controlFault
 	}
@@ -245,7 +244,7 @@ func (w *World) join(a, b string) {
 
 // storeFault sets a fault for the calls of a method; slot "*" is all nodes.
 func (w *World) storeFails(slot, method string, f storetest.Fault) {
-	w.causes.begin(storeFault, "")
+	w.causes.begin(storeFault, "", "")
 	for _, s := range w.schedule.slots() {
 		if n := w.at(s); n != nil && (slot == "*" || slot == s) {
 			n.seam.faulty.Set(method, f)
@@ -259,7 +258,7 @@ func (w *World) storeWorks() {
 			n.seam.faulty.Clear()
 		}
 	}
-	w.causes.end(storeFault, "")
+	w.causes.end(storeFault, "", "")
 }
 
 func (w *World) storeLoses(d time.Duration, everything bool) {

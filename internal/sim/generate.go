@@ -16,11 +16,16 @@ func Generate(seed uint64) *Schedule {
 	g := &generator{random: newRandom(seed, "schedule"), s: &Schedule{Seed: seed, homes: make(map[string]int), delays: make(map[string]time.Duration)}}
 	g.actors()
 	const horizon = 30 * time.Second
-	for range 2 + g.intn(6) {
+	for range 1 + g.intn(4) {
 		g.volley(g.within(0, horizon))
 	}
 	for range g.intn(4) {
-		g.fault(g.within(0, horizon))
+		at := g.within(0, horizon)
+		end := at + g.lasting()
+		g.fault(at, end)
+		for range g.intn(4) { // while it lasts, and just after
+			g.volley(at + g.within(0, min(end-at, 10*time.Second)+time.Second))
+		}
 	}
 	for range 1 + g.intn(2) {
 		g.motif(g.within(time.Second, horizon))
@@ -156,8 +161,7 @@ func (id linkID) String() string { return id.from + "→" + id.to }
 var directionNames = map[direction]string{inbound: "inbound", outbound: "outbound", bothWays: "both ways"}
 
 // fault adds one fault and its end.
-func (g *generator) fault(at time.Duration) {
-	end := at + g.lasting()
+func (g *generator) fault(at, end time.Duration) {
 	switch g.intn(14) {
 	case 0, 1:
 		id, d := g.link(), pick(g.random, inbound, outbound, bothWays)

@@ -34,7 +34,7 @@ type ledger struct {
 	hosts map[string]*hostTruth
 	socks map[string]*sockTruth // by attachment ID
 	byMet map[string]*sockTruth // by the address that AuthorizeHost put into Meta
-	nodes map[string]keptNode
+	nodes map[string][]keptNode // by ID, the newest last
 	lost  []loss
 }
 
@@ -73,7 +73,7 @@ type keptNode struct {
 type loss struct{ since, at stamp }
 
 func newLedger(tr *Trace) *ledger {
-	l := &ledger{tr: tr, hosts: make(map[string]*hostTruth), socks: make(map[string]*sockTruth), byMet: make(map[string]*sockTruth), nodes: make(map[string]keptNode)}
+	l := &ledger{tr: tr, hosts: make(map[string]*hostTruth), socks: make(map[string]*sockTruth), byMet: make(map[string]*sockTruth), nodes: make(map[string][]keptNode)}
 	l.mem = memory.NewWithClock(l.wall)
 	return l
 }
@@ -249,7 +249,7 @@ func (l *ledger) keepNode(ctx context.Context, n store.Node, lease time.Duration
 	defer l.mu.Unlock()
 	created, err := l.mem.KeepNode(ctx, n, lease)
 	if err == nil {
-		l.nodes[n.ID] = keptNode{n, lease, l.tr.now()}
+		l.nodes[n.ID] = append(l.nodes[n.ID], keptNode{n, lease, l.tr.now()})
 	}
 	return created, err
 }
@@ -275,9 +275,11 @@ func (l *ledger) lose(d time.Duration, everything bool) {
 	if everything {
 		since = stamp{t: -1}
 	}
-	for _, n := range l.nodes {
-		if n.at.t <= since.t {
-			l.mem.KeepNode(ctx, n.node, n.lease)
+	for _, kept := range l.nodes {
+		for _, n := range kept { // in order: each knows whom it has replaced
+			if left := n.lease - (now.t - n.at.t); n.at.t <= since.t && left > 0 {
+				l.mem.KeepNode(ctx, n.node, left)
+			}
 		}
 	}
 	for id, h := range l.hosts {

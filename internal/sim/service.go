@@ -27,7 +27,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.w.outcomes.served(id, s.p)
 	if strings.HasSuffix(r.URL.Path, "/ws") {
 		if conn, err := transport.Accept(w, r, &transport.AcceptOptions{Options: transport.Options{ReadLimit: -1}}); err == nil {
-			echoMessages(conn)
+			echoMessages(conn, func() {})
 		}
 		return
 	}
@@ -79,8 +79,8 @@ func (s *service) serveRaw(_ context.Context, c *agent.Stream) {
 }
 
 // echoMessages sends each message back until the connection ends, with the code
-// of its end.
-func echoMessages(c transport.Conn) {
+// of its end. got is called for each.
+func echoMessages(c transport.Conn, got func()) {
 	for {
 		t, r, err := c.Reader()
 		var p []byte
@@ -92,6 +92,7 @@ func echoMessages(c transport.Conn) {
 			<-c.Done()
 			return
 		}
+		got()
 		if c.Write(t, p) != nil {
 			c.CloseNow()
 			<-c.Done()

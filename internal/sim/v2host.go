@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -92,7 +93,7 @@ func (h *v2Host) serve(ctx context.Context, conn transport.Conn) {
 				silence = time.AfterFunc(v2Silence, conn.CloseNow)
 			}
 		case transport.StreamDial:
-			h.tasks.Go(func() { h.answer(ctx, f) })
+			h.tasks.Go(func() { h.answer(ctx, conn, f) })
 		}
 	}
 }
@@ -107,13 +108,17 @@ func (h *v2Host) beat(ctx context.Context, conn transport.Conn) {
 }
 
 // answer dials back and serves.
-func (h *v2Host) answer(ctx context.Context, d transport.StreamDial) {
+func (h *v2Host) answer(ctx context.Context, control transport.Conn, d transport.StreamDial) {
 	pause(ctx, h.w.slowness(h.p.name))
 	q := url.Values{"hostId": {h.p.name}, "ticket": {d.Ticket}}
 	conn, err := transport.Dial(ctx, "http://lb/v2/dial?"+q.Encode(), &transport.DialOptions{
 		Options: transport.Options{ReadLimit: -1}, Transport: h.transport, HandshakeTimeout: v2Dialing,
 	})
 	if err != nil {
+		var answered *transport.HandshakeError
+		if !errors.As(err, &answered) || answered.Status != http.StatusNotFound {
+			control.Write(transport.Text, transport.Encode(transport.Refuse{Ticket: d.Ticket, Status: 502, Reason: "dial-back failed"}))
+		}
 		return
 	}
 	defer context.AfterFunc(ctx, conn.CloseNow)()
@@ -122,8 +127,12 @@ func (h *v2Host) answer(ctx context.Context, d transport.StreamDial) {
 		h.exchange(ctx, conn)
 		<-conn.Done()
 	case transport.KindWS:
-		h.w.outcomes.served(markedID([]byte(d.Path)), h.p)
-		echoMessages(conn)
+		// A dial says nothing of a client's yet: its first message does. The
+		// relay may close with 4404 at this moment.
+		var once sync.Once
+		echoMessages(conn, func() {
+			once.Do(func() { h.w.outcomes.served(markedID([]byte(d.Path)), h.p) })
+		})
 	default:
 		conn.Close(transport.CloseInternal, "unknown kind")
 		<-conn.Done()

@@ -295,4 +295,5 @@ func (w *World) end() {
 	}
 	w.asking.Wait()
 	w.tasks.Wait()
+	time.Sleep(time.Second) // net/http waits for half of one before it closes
 }
