@@ -14,8 +14,11 @@
 //  1. Concurrency. All methods may be called at the same time, from any
 //     goroutine and from every process that shares the data.
 //  2. Context. A method whose ctx is already done returns its error and changes
-//     nothing. When ctx ends during the call, the method returns soon with an
-//     error that wraps ctx's, and the outcome is unknown.
+//     nothing. When ctx ends during the call, the method returns soon, and the
+//     outcome is unknown. In both cases errors.Is finds ctx.Err() in the error.
+//     Where a client or a driver does not heed a ctx, the method returns all
+//     the same and leaves it behind: a relay that has a second for a call has
+//     no more. What is left behind must end by itself.
 //  3. Completion. When a method returns, every node that shares the data sees
 //     its effect.
 //  4. Absence. What is missing, expired or retired is [ErrNotFound] from the
@@ -36,16 +39,22 @@
 //     direction.
 //  9. Keys. Every ID is any non-empty string of up to 256 bytes, compared byte
 //     by byte: ':', '/', '{', '}', spaces, NUL and bytes that are no UTF-8
-//     come back as they were, and different IDs never collide.
+//     come back as they were, and different IDs never collide. So two IDs that
+//     are joined by a separator are no key, nor is one that is put into JSON
+//     or a path as it is: escape them, or write their lengths. Case and
+//     trailing spaces count, as they do not in every database's text column.
 //  10. Errors. Only the errors of this package and those of the context mean
 //     something. Any other error is an outage: the caller may try again with
 //     backoff and must not assume either outcome.
 //  11. Atomicity. What one method does to one host, or to one node, happens at
 //     once or not at all. A method that takes several hosts makes no promise
 //     across them.
-//  12. Tombstones. Retire and Detach leave a tombstone for [TombstoneTTL]. Ping
-//     writes a lost row again only where neither a row nor a tombstone of the
-//     same or a newer generation stands.
+//  12. Tombstones. Retire and Detach leave a tombstone for [TombstoneTTL], also
+//     where there is no row any more. A tombstone has a generation, and hinders
+//     those up to it: Ping writes an attachment again only if no row and no
+//     tombstone of its own or of a newer generation stands. One that is older
+//     does not hinder it. A Claim does not remove a tombstone, but gets a newer
+//     generation than its.
 //  13. Retired is for ever. No later Ping or Claim, no lost reply and no restart
 //     makes a retired socket current again.
 //  14. Size. Expect 100,000 hosts in one Store: 3,500 Pings per second in batches
@@ -113,6 +122,36 @@
 // this package that checks its arguments ([CheckClaim] for Claim, and so on).
 // Say in the backend's documentation only what differs: whose clock it is, what
 // survives which failure.
+//
+// What there is to keep of one host, as one value under one key:
+//
+//	type host struct {
+//		Current   *Attachment // the newest that was claimed; nil once it was retired
+//		Expires   time.Time   // of Current; from then on it only fences
+//		Previous  *Attachment // that Current replaced, or that Tombstone's had
+//		Tombstone *Attachment // the newest that was retired without a successor
+//		Until     time.Time   // of Tombstone: TombstoneTTL after it was written
+//	}
+//
+// The value may be forgotten when Until is over and Expires was [TombstoneTTL]
+// ago. The highest generation given is the higher one of Current's and
+// Tombstone's. A life of it, in which s1 to s3 are sockets, an hour is the ttl,
+// and the clock makes the generations:
+//
+//	Claim(s1)      Current s1 of generation 100                   s1, no previous
+//	Claim(s2)      Current s2 of 205, Previous s1                 s2, previous s1
+//	Claim(s2)      the same: the reply was lost                   s2, previous s1
+//	Ping(s1, 100)  nothing: 205 stands                            retired
+//	Ping(s2, 205)  Expires and LastPing                           current
+//	an hour later  nothing: Expires is over                       Current: ErrNotFound
+//	Ping(s1, 100)  nothing: 205 was given within a day            retired
+//	Ping(s2, 205)  Expires: it is written again                   current
+//	Detach(s2)     Tombstone s2 of 205, Current nil, Previous s1  nil
+//	Ping(s2, 205)  nothing: the tombstone is of 205               retired
+//	Claim(s2)      nothing: it is the tombstone's                 ErrRetired
+//	Claim(s1)      nothing: it is the previous one                ErrRetired
+//	Claim(s3)      Current s3 of 310, no Previous                 s3, no previous
+//	Detach(s2)     nothing: 310 stands                            nil
 //
 // Then prove it:
 //

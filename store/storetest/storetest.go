@@ -59,7 +59,7 @@ type testCase struct {
 func allCases() []testCase {
 	var all []testCase
 	for _, group := range [][]testCase{
-		claimCases, pingCases, tombstoneCases, seenCases, socketCases, nodeCases,
+		claimCases, pingCases, tombstoneCases, lifeCases, seenCases, socketCases, nodeCases,
 		keyCases, dataCases, concurrencyCases, closeCases,
 	} {
 		all = append(all, group...)
