@@ -150,6 +150,17 @@ func (c *causes) late(r *request, broke *stamp, at stamp) bool {
 	return !is[nodeFault] && !is[partFault] && !is[clientFault]
 }
 
+// leftBehind reports whether the Store names a socket of a node that has crashed:
+// what a crash leaves behind is as good as nothing.
+func (c *causes) leftBehind(host string) bool {
+	sock := c.w.ledger.names(host)
+	if sock == nil {
+		return false
+	}
+	n := c.w.nodeNamed(sock.att.Incarnation)
+	return n == nil || n.isDead()
+}
+
 // judge judges the end of a request.
 func (c *causes) judge(r *request, code string, at stamp) {
 	if code == clientLeft {
@@ -157,7 +168,7 @@ func (c *causes) judge(r *request, code string, at stamp) {
 	}
 	began, ended := r.began.t, at.t
 	is := c.around(r, began-aftermath, ended)
-	changed := c.w.ledger.changedWithin(r.host, began-aftermath, ended)
+	changed := c.w.ledger.changedWithin(r.host, began-aftermath, ended) || c.leftBehind(r.host)
 	failed := code != "ok"
 	switch {
 	case failed && r.ask.final:

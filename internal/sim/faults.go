@@ -60,8 +60,17 @@ func (w *World) twinNode(slot string) {
 		return
 	}
 	w.causes.begin(nodeFault, slot, "twin")
+	w.mu.Lock()
+	w.twins[slot] = true
+	w.mu.Unlock()
 	n.listener.Close()
 	w.startNode(slot, n.id)
+}
+
+func (w *World) hadTwin(slot string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.twins[slot]
 }
 
 // endTwins ends all processes of a slot but the newest.
