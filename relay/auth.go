@@ -61,8 +61,31 @@ const (
 	credentialKey
 )
 
+// Authorized puts AuthorizeClient before h, for routes of the embedding program
+// that are about a host without being served by it: its settings, its log. hostID
+// names the host of a request. Who may not reach the host is answered as on the
+// Server's own routes. For everybody else h is called with a request in whose
+// context IdentityFrom finds the Identity, and out of which the credential that
+// was used has been cut. The host need not be online.
+func (s *Server) Authorized(hostID func(*http.Request) string, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := hostID(r)
+		if err := checkHostID(id); err != nil {
+			s.deny(w, r, "", err)
+			return
+		}
+		r, _, err := s.authorize(s.cfg.AuthorizeClient, r, id)
+		if err != nil {
+			s.deny(w, r, id, err)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
 // IdentityFrom returns the Identity that AuthorizeClient or AuthorizeHost gave
-// for this request; for handlers and hooks inside the embedding program.
+// for a request, from that request's context: in a handler that Authorized
+// wraps, and in the slog.Handler of Config.Logger.
 func IdentityFrom(ctx context.Context) (Identity, bool) {
 	id, ok := ctx.Value(identityKey).(Identity)
 	return id, ok

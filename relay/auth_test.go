@@ -185,7 +185,7 @@ func TestAuth_ForeignOrigins(t *testing.T) {
 	}
 }
 
-func TestAuth_IdentityIsInTheContext(t *testing.T) {
+func TestAuth_HooksGetTheSubject(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var opened []relay.StreamInfo
 		s := server(t, func(c *relay.Config) {
@@ -196,6 +196,37 @@ func TestAuth_IdentityIsInTheContext(t *testing.T) {
 		get(s, "/hosts/h/x?token="+secret).want(t, "with the token", 200, "ok")
 		if len(opened) != 1 || opened[0].Subject != "token" || opened[0].HostID != "h" {
 			t.Errorf("%+v", opened)
+		}
+	})
+}
+
+// A handler of the embedder's own is called for those who may reach the host, and
+// knows who they are.
+func TestAuthorized_HandlerGetsTheIdentity(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var s *relaytest.Server
+		hostOf := func(r *http.Request) string { return strings.TrimPrefix(r.URL.Path, "/settings/") }
+		settings := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			id, ok := relay.IdentityFrom(r.Context())
+			fmt.Fprintf(w, "%s %v %s %q", hostOf(r), ok, id.Subject, r.URL.RawQuery)
+		})
+		s = relaytest.NewServer(t, &relaytest.Options{
+			Config: func(c *relay.Config) { c.AuthorizeClient = token },
+			Wrap: func(relayed http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if strings.HasPrefix(r.URL.Path, "/settings/") {
+						s.Relay.Authorized(hostOf, settings).ServeHTTP(w, r)
+						return
+					}
+					relayed.ServeHTTP(w, r)
+				})
+			},
+		})
+		get(s, "/settings/h?a&token="+secret+"&b").want(t, "with the token", 200, `h true token "a&b"`)
+		get(s, "/settings/h").want(t, "without a token", 401, "unauthorized")
+		get(s, "/settings/a%20b?token="+secret).want(t, "no host ID", 400, "bad_request")
+		if _, ok := relay.IdentityFrom(t.Context()); ok {
+			t.Error("an Identity in a context of nobody's")
 		}
 	})
 }
