@@ -60,7 +60,7 @@ func (b *byteStream) Read(p []byte) (int, error) {
 
 // aheadRead is a message that is waited for while nobody wants it yet.
 type aheadRead struct {
-	done chan struct{} // closed when the rest is set
+	done chan struct{} // closed by watch when the rest is set
 	t    transport.MessageType
 	r    io.Reader
 	err  error
@@ -81,8 +81,8 @@ func (b *byteStream) nextMessage() (transport.MessageType, io.Reader, error) {
 var errUnasked = errors.New("relay: bytes that no request asked for")
 
 // readAhead waits for the next message on behalf of a reader that comes later.
+// The caller closes a.done then.
 func (b *byteStream) readAhead(a *aheadRead) {
-	defer close(a.done)
 	if b.msg != nil { // its end has not been read
 		var one [1]byte
 		if n, err := b.msg.Read(one[:]); n > 0 || err != io.EOF {

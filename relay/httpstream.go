@@ -122,7 +122,9 @@ func (hs *httpStream) watch() bool {
 	hs.ahead = a
 	return hs.srv.spawn(func() {
 		hs.readAhead(a)
-		if hs.hub.pool.remove(hs) { // nobody has asked for anything
+		unasked := hs.hub.pool.remove(hs) // before an exchange can go on, and end, and put it back
+		close(a.done)
+		if unasked {
 			hs.close()
 		}
 	})

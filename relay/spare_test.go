@@ -528,25 +528,15 @@ func TestSpare_RequestsAreSafe(t *testing.T) {
 // The spares of a host are at the node of its client, whichever holds the
 // control socket.
 func TestCluster_SparesAreAtTheClientsNode(t *testing.T) {
-	const oneWay = 25 * time.Millisecond
 	bubble(t, func(t *testing.T) {
 		c := relaytest.NewCluster(t, 3, nil)
-		tr := c.Nodes[0].FarTransport(oneWay)
-		far := tr.DialContext
-		var next atomic.Int32 // control on node 0, dial-backs on node 2
-		tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if next.Add(1) > 1 {
-				addr = strings.TrimPrefix(c.Nodes[2].URL, "http://")
-			}
-			return far(ctx, network, addr)
-		}
-		c.Nodes[0].StartAgentOn(tr, "h", map[string]agent.Handler{"": echo()}, nil)
+		c.Nodes[0].StartAgentOn(farAndSplit(c), "h", map[string]agent.Handler{"": echo()}, nil)
 		time.Sleep(3 * time.Second) // the tables of nodes are read
 		echoOnce(t, c.Nodes[1], "h", "first")
 		for i := range 3 {
 			time.Sleep(time.Second)
-			if d := echoOnce(t, c.Nodes[1], "h", "word"); d != 2*oneWay {
-				t.Errorf("stream %d took %v, want %v", i, d, 2*oneWay)
+			if d := echoOnce(t, c.Nodes[1], "h", "word"); d != 2*farOneWay {
+				t.Errorf("stream %d took %v, want %v", i, d, 2*farOneWay)
 			}
 		}
 		time.Sleep(time.Second)
