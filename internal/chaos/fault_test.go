@@ -45,7 +45,10 @@ func (f *fault) touches(o outcome) bool {
 
 // grace is how much later a call may end than its fault.
 func (f *fault) grace(o outcome) time.Duration {
-	if isKept(o.kind) {
+	switch {
+	case o.kind == kindSlow:
+		return slowSize / slowPart * slowPace // it reads what was buffered on the way
+	case isKept(o.kind):
 		return 0
 	}
 	return dialTimeout
@@ -112,6 +115,8 @@ var kinds = []*kind{
 		back: 10 * time.Second, why: "backoff of the hosts, 5 s at most, twice", run: drainNode},
 	{name: "nodes cannot reach one", reasons: []string{"503 (node_unreachable|host_gone|host_offline)", "502 (refused|stream_closed)", "close (1013|4410|4412)", "504 no_dial_back", "close 4411"}, silent: true,
 		back: 10 * time.Second, why: "calls go on at once", run: partNode},
+	{name: "freeze of what is kept between nodes", reasons: []string{"503 (node_unreachable|host_gone|host_offline)", "502 (refused|stream_closed)", "answer broken off", "connection lost",
+		"close (1011|1013|4410|4412)", "504 no_dial_back", "close 4411"}, silent: true, back: 10 * time.Second, why: "calls go on at once", run: freezeNode},
 	{name: "freeze of a host's connections", reasons: slices.Concat(lostHost, silent), silent: true, back: 10 * time.Second,
 		why: "backoff of the host, 5 s at most, twice", run: freezeHost},
 	{name: "cut of a host's connections", reasons: lostHost, back: 10 * time.Second, why: "backoff of the host, 5 s at most, twice", run: cutHost},
@@ -172,6 +177,16 @@ func partNode(w *world, f *fault, rng *rand.Rand) {
 	n.calls.SetStalled(true)
 	time.Sleep(d)
 	n.calls.SetStalled(false)
+}
+
+// freezeNode makes a network forget the connections of other nodes to one. What
+// passes from node to node on them, streams too, is silent until they are cut.
+func freezeNode(w *world, f *fault, rng *rand.Rand) {
+	n, d := w.anyNode(rng), between(rng, time.Second, 6*time.Second)
+	kept, _, cut := n.calls.Freeze()
+	time.Sleep(d)
+	cut()
+	f.detail = fmt.Sprintf("%d to %s, for %v", kept, n.ID, d)
 }
 
 // freezeHost makes a network forget a host's connections: nothing passes any

@@ -38,15 +38,16 @@ const ownGoroutine = "relay.(*nodeTable).run"
 // SIGQUIT prints its goroutines.
 func (w *world) inspect() []remains {
 	w.t.Helper()
-	// What they keep for their next requests is not the nodes'.
 	w.balancer.Stop()
-	for _, n := range w.nodes {
-		n.calls.Cut()
-	}
 	var all []remains
 	for _, n := range w.nodes {
 		r := remains{node: n.ID}
 		for end := time.Now().Add(settleTime); ; time.Sleep(500 * time.Millisecond) {
+			// Nodes tell each other that the hosts have left, and keep the
+			// connections for a minute.
+			for _, n := range w.nodes {
+				n.calls.Cut()
+			}
 			r.files = countFiles(n.P.Pid())
 			if r.files <= looseFiles || time.Now().After(end) {
 				break

@@ -10,8 +10,8 @@
 //
 // One fault follows another, each with a time of calm after it, in an order that
 // comes from a seed. What may fail during a fault, for which reasons and how
-// long, is in its row of the table kinds; whatever else fails, fails the test. At the end all
-// hosts and clients leave, and nothing of them may be left.
+// long, is in its row of the table kinds; whatever else fails, fails the test. At
+// the end all hosts and clients leave, and nothing of them may be left.
 package chaos
 
 import (

@@ -86,9 +86,8 @@ func sshReason(err error, stderr string) string {
 			return "dialback connect: " + said
 		}
 	}
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 255 {
-		return "connection lost" // and ssh has noticed it first
+	if strings.Contains(stderr, "Timeout, server") {
+		return "connection lost" // by ssh's own keepalive
 	}
 	return fmt.Sprint("ssh: ", err, ": ", stderr)
 }
