@@ -56,14 +56,7 @@ type nodesRig struct {
 func startNodes(b *testing.B) *nodesRig {
 	b.Helper()
 	redis := redistest.Start(b)
-	start := func(name string, addrs ...string) *part {
-		p, err := startPart(name, addrs)
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(p.stop)
-		return p
-	}
+	start := func(name string, addrs ...string) *part { return startPartOf(b, name, addrs...) }
 	g := &nodesRig{}
 	redisURL := fmt.Sprintf("unix://%s?read_timeout=%v&write_timeout=%[2]v&pool_timeout=%[2]v", redis.Addr, patient)
 	var addrs []string

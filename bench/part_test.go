@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -61,6 +62,17 @@ func startPart(name string, addrs []string, env ...string) (*part, error) {
 	}
 	p.addrs = strings.Fields(line)
 	return p, nil
+}
+
+// startPartOf is startPart for a part that ends with the test.
+func startPartOf(tb testing.TB, name string, addrs ...string) *part {
+	tb.Helper()
+	p, err := startPart(name, addrs)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(p.stop)
+	return p
 }
 
 func (p *part) readLine() (string, error) {
