@@ -58,39 +58,29 @@ func (b *byteStream) Read(p []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// aheadRead is a message that is waited for while nobody wants it yet.
-type aheadRead struct {
-	done chan struct{} // closed by watch when the rest is set
-	t    transport.MessageType
-	r    io.Reader
-	err  error
-}
-
 // nextMessage waits for a message, or takes the one that was read ahead.
 func (b *byteStream) nextMessage() (transport.MessageType, io.Reader, error) {
 	a := b.ahead
 	if a == nil {
 		return b.conn.Reader()
 	}
-	<-a.done
+	t, r, err := a.take() // first: until then the goroutine that reads ahead looks at msg
 	b.ahead, b.msg = nil, nil
-	return a.t, a.r, a.err
+	return t, r, err
 }
 
 // errUnasked: a host sent something that it was not asked for.
 var errUnasked = errors.New("relay: bytes that no request asked for")
 
 // readAhead waits for the next message on behalf of a reader that comes later.
-// The caller closes a.done then.
-func (b *byteStream) readAhead(a *aheadRead) {
+func (b *byteStream) readAhead() (transport.MessageType, io.Reader, error) {
 	if b.msg != nil { // its end has not been read
 		var one [1]byte
 		if n, err := b.msg.Read(one[:]); n > 0 || err != io.EOF {
-			a.err = errUnasked
-			return
+			return 0, nil, errUnasked
 		}
 	}
-	a.t, a.r, a.err = b.conn.Reader()
+	return b.conn.Reader()
 }
 
 // fail says how the stream ended.

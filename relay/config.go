@@ -104,6 +104,11 @@ type Config struct {
 	// MaxBody bounds a request body in bytes; a larger one is answered 413
 	// before the rest is read. Zero means no limit.
 	MaxBody int64
+	// ReplayBuffer bounds what is kept, in bytes, of the body of one request
+	// that may be sent twice, until it has an answer; one with a longer body
+	// is not sent again once more than that was read. Zero means 64 KiB,
+	// negative nothing is kept.
+	ReplayBuffer int
 	// MaxHeader bounds the header of a host's answer in bytes; a larger one
 	// is answered 502. Zero means 64 KiB.
 	MaxHeader int
@@ -263,6 +268,10 @@ func (c Config) withDefaults() (Config, error) {
 	case len(c.Node.Key) > 0 && len(c.Node.Key) < 16:
 		return c, errors.New("relay: Config.Node.Key is shorter than 16 bytes")
 	}
+	if c.ReplayBuffer == 0 {
+		c.ReplayBuffer = 64 << 10
+	}
+	c.ReplayBuffer = max(c.ReplayBuffer, 0)
 	if c.MaxSpares == 0 {
 		c.MaxSpares = 2
 	}

@@ -49,14 +49,22 @@ func (s *Server) connectTo(client transport.Conn, hub *hub, t Target, id Identit
 		return err
 	}
 	defer st.finish()
-	ahead := &readAhead{Conn: client, first: make(chan struct{})}
-	s.spawn(func() { ahead.read(st.cancel) })
+	first := newAheadRead()
+	watch := func() { // a client that leaves ends the open
+		first.settle(client.Reader())
+		if first.err != nil {
+			st.cancel(errClientGone)
+		}
+	}
+	if !s.spawn(watch) {
+		return ErrClosed
+	}
 	data, err := s.open(st.ctx, hub, st.id, rawSpec(t))
 	if err != nil {
 		return err
 	}
 	st.opened(data.att)
-	sp := &splice{srv: s, st: st, client: ahead, host: data.conn, bytes: true}
+	sp := &splice{srv: s, st: st, client: &readAhead{client, first}, host: data.conn, bytes: true}
 	sp.run()
 	return nil
 }

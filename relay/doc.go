@@ -83,11 +83,15 @@
 // idle. It is taken for a request if its generation is the one that the Store
 // named within the last second. One that has been idle for 250 ms proves by a
 // protocol ping that its peer lives, within 2 s: along with a request that may be
-// sent twice (GET, HEAD, OPTIONS, TRACE, or one with an Idempotency-Key, and
-// without a body), before the first byte of any other one. A request that has
-// not been written, or that may be sent twice and got no byte of an answer, is
-// then sent once more on a fresh stream; no other exchange is ever sent twice.
-// Upgrades, byte streams and hosts of protocol 2 have a dial-back each.
+// sent twice (GET, HEAD, OPTIONS, TRACE, or one with an Idempotency-Key), before
+// the first byte of any other one. A request that has not been written, or that
+// may be sent twice, got no byte of an answer, and of whose body no more was read
+// than [Config.ReplayBuffer], is then sent once more on a fresh stream; no other
+// exchange is ever sent twice. Upgrades, byte streams and hosts of protocol 2
+// have a data socket each.
+//
+// The data socket of a stream is dialed back for it, or is one of the spares that
+// an agent has dialed in advance: [Config.MaxSpares] of a host in use.
 //
 // While an agent has not answered a request, it is pinged after 250 ms and then
 // from time to time, unless the request has a body and its host is not known to

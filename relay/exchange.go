@@ -19,10 +19,11 @@ import (
 // else. One that cannot have reached the service, or that may be sent twice, is
 // sent again, on a fresh stream the second time at the latest.
 func (s *Server) exchange(ctx context.Context, st *stream, t Target, out *outbound) (*http.Response, error) {
+	defer out.keepBody(s.cfg.ReplayBuffer, &s.stats.replayBytes)()
 	if hs := s.takeIdle(ctx, st.hub, t); hs != nil {
 		s.started(out)
 		resp, again, err := s.exchangeIdle(ctx, hs, out)
-		if err == nil || !again || ctx.Err() != nil {
+		if err == nil || !again || ctx.Err() != nil || !out.rewind(ctx) {
 			return resp, err
 		}
 		s.stats.replays.Add(1)
@@ -41,7 +42,7 @@ func (s *Server) exchange(ctx context.Context, st *stream, t Target, out *outbou
 		}
 		hs := s.newHTTPStream(data, st.hub, t.Service)
 		resp, err := s.exchangeHTTP(ctx, hs, out, provenFor)
-		if err == nil || data.opening == nil || hs.got.Load() || ctx.Err() != nil || !lostWithSpare(err) {
+		if err == nil || data.opening == nil || hs.got.Load() || ctx.Err() != nil || !lostWithSpare(err) || !out.rewind(ctx) {
 			return resp, err
 		}
 		s.stats.replays.Add(1)

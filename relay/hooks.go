@@ -42,6 +42,7 @@ type Stats struct {
 	DialBacks    uint64            // dial-backs accepted
 	Hops         uint64            // dial-backs handed to the node that waits for them
 	Replays      uint64            // requests sent again, on a fresh stream
+	ReplayBytes  int64             // of request bodies, kept while their requests may be sent again
 	Spares       int               // data sockets that wait for a stream
 	SpareOpens   uint64            // streams that were opened on one
 	Pings        uint64            // pings of hosts
@@ -55,7 +56,7 @@ type Stats struct {
 // counters are the atomics behind Stats.
 type counters struct {
 	dials, dialBacks, hops, replays, pings, pongs, replaced, stale, ignored, spareOpens atomic.Uint64
-	hosts, streams, hopping, spares                                                     atomic.Int64
+	hosts, streams, hopping, spares, replayBytes                                        atomic.Int64
 
 	failures sync.Map // code -> *atomic.Uint64
 }
@@ -74,7 +75,7 @@ func (s *Server) Stats() Stats {
 	st := Stats{
 		Hosts: int(c.hosts.Load()), Streams: int(c.streams.Load()), PendingDials: s.tickets.len(),
 		Dials: c.dials.Load(), DialBacks: c.dialBacks.Load(), Hops: c.hops.Load(), Replays: c.replays.Load(),
-		Spares: int(c.spares.Load()), SpareOpens: c.spareOpens.Load(), Pings: c.pings.Load(), Pongs: c.pongs.Load(),
+		ReplayBytes: c.replayBytes.Load(), Spares: int(c.spares.Load()), SpareOpens: c.spareOpens.Load(), Pings: c.pings.Load(), Pongs: c.pongs.Load(),
 		Replaced: c.replaced.Load(), Stale: c.stale.Load(), Ignored: c.ignored.Load(), Failures: map[string]uint64{},
 	}
 	c.failures.Range(func(k, v any) bool {

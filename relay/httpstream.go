@@ -118,12 +118,12 @@ func (hs *httpStream) keep() {
 // watch reads ahead on an idle stream: so pongs arrive, and its end is seen. It
 // reports whether somebody does.
 func (hs *httpStream) watch() bool {
-	a := &aheadRead{done: make(chan struct{})}
+	a := newAheadRead()
 	hs.ahead = a
 	return hs.srv.spawn(func() {
-		hs.readAhead(a)
+		t, r, err := hs.readAhead()
 		unasked := hs.hub.pool.remove(hs) // before an exchange can go on, and end, and put it back
-		close(a.done)
+		a.settle(t, r, err)
 		if unasked {
 			hs.close()
 		}
@@ -146,7 +146,7 @@ func (hs *httpStream) guard(ctx context.Context, out *outbound, after time.Durat
 	g.timer = time.AfterFunc(after, func() {
 		hs.srv.spawn(func() {
 			if ctx, ok := g.begin(ctx); ok {
-				hs.watchOver(ctx, out)
+				hs.watchOver(ctx, out, after == 0)
 			}
 		})
 	})
@@ -184,13 +184,15 @@ func (g *guard) stop() {
 	}
 }
 
-// watchOver ends the stream when its peer does not prove that it lives.
-func (hs *httpStream) watchOver(ctx context.Context, out *outbound) {
+// watchOver ends the stream when its peer does not prove that it lives. along
+// says that the request went out with the first proof still due.
+func (hs *httpStream) watchOver(ctx context.Context, out *outbound, along bool) {
 	if !isOpen(hs.conn) {
 		return
 	}
 	for pause := time.Second; ; pause = min(2*pause, hs.srv.cfg.DataPing) {
-		if out.body == nil || hs.hub.pool.isOld(hs.generation()) {
+		if out.body == nil || along || hs.hub.pool.isOld(hs.generation()) {
+			along = false
 			if !hs.prove(ctx) && ctx.Err() == nil && !hs.got.Load() {
 				hs.cut()
 				return

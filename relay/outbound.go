@@ -19,6 +19,7 @@ type outbound struct {
 	host      string
 	header    http.Header // end to end only
 	body      io.Reader   // nil when there is none
+	replay    *replayBody // body, of a request that may be sent twice; else nil
 	length    int64       // of body; -1 when it is not known
 	trailer   http.Header // of the client's request; complete once body has ended
 	upgrade   string      // the value of Upgrade, for requests that ask for one
@@ -84,10 +85,15 @@ func (out *outbound) check() error {
 }
 
 // repeatable reports whether the request may be sent again although its service
-// may have seen it (RFC 9110, section 9.2.2; the Idempotency-Key says the same
-// of others). A body cannot be: it has been read.
+// may have seen it, and can be: its body is kept, if it has one.
 func (out *outbound) repeatable() bool {
-	if out.body != nil || out.upgrade != "" {
+	return (out.body == nil || out.replay != nil) && out.mayRepeat()
+}
+
+// mayRepeat reports whether a service may see the request twice (RFC 9110,
+// section 9.2.2; an Idempotency-Key says the same of others).
+func (out *outbound) mayRepeat() bool {
+	if out.upgrade != "" {
 		return false
 	}
 	switch out.method {

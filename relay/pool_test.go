@@ -210,21 +210,26 @@ func TestPool_WhatIsSentTwice(t *testing.T) {
 		{"POST", "", "", false},
 		{"PUT", "", "", false},
 		{"DELETE", "", "", false},
-		{"GET", "body", "", false},
-		{"POST", "body", "key", false},
+		{"GET", "body", "", true},
+		{"POST", "body", "key", true},
+		{"POST", strings.Repeat("long ", 20<<10), "key", false},
 		{"POST", "", "key", true},
 		{"GET", "", "", true},
 		{"HEAD", "", "", true},
 		{"OPTIONS", "", "", true},
 	}
 	for _, tt := range tests {
-		t.Run(fmt.Sprint(tt.method, " ", tt.body, " ", tt.key), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s %.5s %s", tt.method, tt.body, tt.key), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				s := server(t, nil)
 				var seen atomic.Int32
 				s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) {
-					if seen.Add(1) == 2 {
+					body, _ := io.ReadAll(r.Body)
+					switch n := seen.Add(1); {
+					case n == 2:
 						panic(http.ErrAbortHandler)
+					case n == 3 && string(body) != tt.body:
+						t.Errorf("the second time the body was %.50q", body)
 					}
 				}), nil)
 				get(s, "/hosts/h/x").want(t, "the first", 200, "")
@@ -240,12 +245,39 @@ func TestPool_WhatIsSentTwice(t *testing.T) {
 				if tt.twice {
 					status, times = 200, 3
 				}
+				if n := s.Relay.Stats().ReplayBytes; n != 0 {
+					t.Errorf("%d bytes are still kept", n)
+				}
 				if resp.StatusCode != status || seen.Load() != times {
 					t.Errorf("%d %q, and the service saw %d requests in all; want %d and %d", resp.StatusCode, body, seen.Load(), status, times)
 				}
 			})
 		})
 	}
+}
+
+// A request with an Idempotency-Key goes along with the proof, its body too, and
+// again if the pong does not come.
+func TestPool_FrozenPeerAndIdempotencyKey(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := server(t, nil)
+		requests := frozenPool(t, s)
+		get(s, "/hosts/h/first").want(t, "the first", 200, "ok")
+		time.Sleep(time.Second)
+		req, _ := http.NewRequest("POST", s.URL+"/hosts/h/second", strings.NewReader("body"))
+		req.Header.Set("Idempotency-Key", "key")
+		start := time.Now()
+		resp, _, err := s.DoRequest(req)
+		if err != nil || resp.StatusCode != 200 {
+			t.Fatal(resp, err)
+		}
+		if d := time.Since(start); d != 2*time.Second {
+			t.Errorf("took %v, want the 2 s of the proof", d)
+		}
+		if st := s.Relay.Stats(); requests.Load() != 2 || st.Replays != 1 || st.ReplayBytes != 0 {
+			t.Errorf("%d requests, %+v", requests.Load(), st)
+		}
+	})
 }
 
 // A GET whose idle stream dies before a byte of the answer is sent again.
