@@ -173,50 +173,50 @@ func (w *World) setSlow(host string, d time.Duration) {
 }
 
 // linkFault is what a fault of a link is to those who suffer.
-func (w *World) linkFault(id linkID) (kind faultKind, who, what string) {
+func (w *World) linkFault(id linkID, how string) (kind faultKind, who, what string) {
 	switch {
 	case id.from == clientName:
-		return clientFault, id.to, id.String()
+		return clientFault, id.to, how + id.String()
 	case w.schedule.isSlot(id.from):
-		return partFault, "", id.String()
+		return partFault, "", how + id.String()
 	}
-	return hostFault, id.from, id.String()
+	return hostFault, id.from, how + id.String()
 }
 
 func (w *World) freezeLink(id linkID, d direction) {
-	w.causes.begin(w.linkFault(id))
+	w.causes.begin(w.linkFault(id, "frozen "))
 	w.network.setFreeze(id, d)
 }
 
 func (w *World) thawLink(id linkID) {
 	w.network.setFreeze(id, noDirection)
-	w.causes.end(w.linkFault(id))
+	w.causes.end(w.linkFault(id, "frozen "))
 }
 
 func (w *World) blockLink(id linkID, b blockKind) {
-	w.causes.begin(w.linkFault(id))
+	w.causes.begin(w.linkFault(id, "blocked "))
 	w.network.setBlock(id, b)
 }
 
 func (w *World) unblockLink(id linkID) {
 	w.network.setBlock(id, noBlock)
-	w.causes.end(w.linkFault(id))
+	w.causes.end(w.linkFault(id, "blocked "))
 }
 
 func (w *World) delayLink(id linkID, d time.Duration) {
-	w.causes.begin(w.linkFault(id))
+	w.causes.begin(w.linkFault(id, "delayed "))
 	w.network.setDelay(id, d)
 }
 
 func (w *World) undelayLink(id linkID) {
 	w.network.setDelay(id, w.schedule.delayOf(id))
-	w.causes.end(w.linkFault(id))
+	w.causes.end(w.linkFault(id, "delayed "))
 }
 
 // cutLink breaks connections. A host that loses its control socket alone has
 // lost no stream.
 func (w *World) cutLink(id linkID, kind string) {
-	f, who, _ := w.linkFault(id)
+	f, who, _ := w.linkFault(id, "")
 	if f == hostFault && kind == kindControl {
 		f = controlFault
 	}
@@ -228,7 +228,7 @@ func (w *World) cutLink(id linkID, kind string) {
 }
 
 func (w *World) halfCloseLink(id linkID, kind string, d direction) {
-	f, who, _ := w.linkFault(id)
+	f, who, _ := w.linkFault(id, "")
 	if f == hostFault && kind == kindControl {
 		f = controlFault
 	}

@@ -70,7 +70,8 @@ func (n *nodeProc) degradedSince(t time.Duration) bool { return n.seam.failedWit
 func (n *nodeProc) crash(vanish bool) {
 	n.w.tr.log("%s crashes (vanish: %v)", n.label, vanish)
 	n.kill()
-	n.http.Close() // its address refuses
+	n.listener.Close() // its address refuses
+	n.http.Close()
 	n.w.network.drop(n.process, vanish)
 	n.w.tasks.Go(n.reap)
 }
