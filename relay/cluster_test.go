@@ -529,7 +529,7 @@ func TestCluster_DialBackForANodeWithoutALease(t *testing.T) {
 		reply := async(c.Nodes[0], "/hosts/h/x")
 		d := nextDial(t, h)
 		st.Lose()
-		time.Sleep(2 * time.Second) // node 1 has read the table
+		time.Sleep(2*time.Second + time.Millisecond) // node 1 has read the table
 		if _, err := c.Nodes[1].DialBackAs("h", d); handshakeStatus(err) != 503 {
 			t.Errorf("a dial-back on node 1 for node 0: %v, want 503", err)
 		}
