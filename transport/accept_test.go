@@ -503,3 +503,35 @@ func TestAccept_PingBetweenFragments(t *testing.T) {
 		}
 	})
 }
+
+// Both ends close at the same moment, each while its reader waits: the readers
+// take the close frames, and nothing more is to be waited for. Both ends waited
+// for the time of CloseSlowly, five minutes.
+func TestAccept_ClosesThatCross(t *testing.T) {
+	for _, reading := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			const oneWay = 10 * time.Millisecond
+			s := newMemServer(t, &http.Server{}, nil, nil)
+			s.network.OnDial = func(client, server *memnet.Conn) {
+				client.SetDelay(oneWay)
+				server.SetDelay(oneWay)
+			}
+			a := s.dial(t, nil)
+			b := s.accept(t)
+			for _, c := range []transport.Conn{a, b} {
+				if reading {
+					go c.Reader()
+				}
+			}
+			synctest.Wait()
+			start := time.Now()
+			a.CloseSlowly(transport.CloseNormal, "")
+			b.CloseSlowly(transport.CloseInternal, "")
+			<-a.Done()
+			<-b.Done()
+			if d := time.Since(start); d != oneWay {
+				t.Errorf("readers wait: %v: the closes took %v, want %v", reading, d, oneWay)
+			}
+		})
+	}
+}

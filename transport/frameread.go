@@ -26,6 +26,7 @@ type frameReader struct {
 	at   int // of key, for the next byte
 
 	message bool // a message has begun, and its last frame has not been read
+	closed  bool // the close frame was read: nothing comes after it
 }
 
 // maxControlPayload is what a control frame may hold, in bytes.

@@ -103,6 +103,7 @@ func (c *wsConn) closeHandshake(e *CloseError) {
 	c.raw.sendClose(payload)
 	c.startDrain()
 	<-c.drained
+	c.raw.awaitClose()
 	c.mu.Lock()
 	c.cutTimer.Stop()
 	c.cutTimer = nil
@@ -155,12 +156,15 @@ func (c *wsConn) startDrain() {
 // reading side, and keeps it.
 func (c *wsConn) drain() {
 	defer close(c.drained)
-	for err := error(nil); err == nil; {
+	for err := error(nil); err == nil && !c.frames.closed; {
 		if c.frames.left > 0 {
 			_, err = io.CopyN(io.Discard, payloadReader{&c.frames}, c.frames.left)
 		} else {
 			_, err = c.frames.nextFrame(c.control)
 		}
+	}
+	if c.frames.closed {
+		return // whoever read it: a peer that closes at the same time waits as well
 	}
 	// If the peer broke the protocol there are no frames to be found any
 	// more, but bytes that are left unread would make TCP drop our close

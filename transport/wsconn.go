@@ -123,6 +123,7 @@ func (c *wsConn) control(opcode byte, payload []byte) error {
 			return err
 		}
 		c.raw.sendClose(payload)
+		c.frames.closed = true
 		return &CloseError{Code: code, Reason: reason, Remote: true}
 	}
 	return nil
