@@ -342,6 +342,7 @@ func TestSpare_NeverSentToAnotherProcess(t *testing.T) {
 		start := time.Now()
 		h := newSpareHost(t, s, relaytest.HostConfig{}, func(c transport.Conn, freeze, thaw func()) {})
 		wantEnd(t, spoke, "the host was replaced", transport.CloseDataAbnormal, "by another process")
+		synctest.Wait() // the other stream is dialed anew: what it sends from now on has not begun elsewhere
 		c := transport.NewStreamConn(silent)
 		io.WriteString(c, "hello")
 		if _, err := io.ReadFull(c, make([]byte, 5)); err != nil {
