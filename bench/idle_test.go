@@ -1,11 +1,8 @@
 package bench_test
 
 import (
-	"bufio"
 	"fmt"
-	"os"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 )
@@ -100,18 +97,7 @@ func settledRSS(pid int) (float64, error) {
 	return rss(pid)
 }
 
-// rss reads VmRSS.
+// rss is the resident memory of a process.
 func rss(pid int) (kib float64, err error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if v, ok := strings.CutPrefix(lines.Text(), "VmRSS:"); ok {
-			_, err := fmt.Sscanf(v, "%f kB", &kib)
-			return kib, err
-		}
-	}
-	return 0, fmt.Errorf("process %d tells no VmRSS", pid)
+	return readField(fmt.Sprintf("/proc/%d/status", pid), "VmRSS:")
 }

@@ -11,6 +11,9 @@
 //	go test -run '^$' -bench . ./bench
 //	go test -run '^$' -bench Get/c=64 -benchtime 20x ./bench
 //
+// BenchmarkFar, FarAcross and Switches say what ways and wake-ups a request
+// costs, which is no ratio to anything.
+//
 // With DIALBACK_BENCH_PROFILE=dir relay and agents write CPU profiles there.
 package bench_test
 

@@ -51,26 +51,28 @@ func runNode(id, redisURL string) error {
 	}, ln.Addr().String())
 }
 
-// runPlaced has a host for each of placements, as far as this process goes: the
-// rest of a placement is where the client dials.
-func runPlaced(nodes []string) error {
+// runPlaced has so many hosts for each of placements, as far as this process
+// goes: the rest of a placement is where the client dials.
+func runPlaced(nodes []string, count int) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
 	for _, p := range placements {
-		h := &placedHost{control: nodes[0], data: nodes[p.dialBack], confirmed: make(chan string, 1)}
-		a, err := agent.New(agent.Config{
-			RelayURL: "http://" + h.control, HostID: p.name, Services: ownServices(),
-			Transport: &http.Transport{DialContext: h.dial},
-			Hooks:     agent.Hooks{Online: h.isOnline, Offline: h.isOffline},
-		})
-		if err != nil {
-			return err
-		}
-		running.Go(func() { _ = a.Run(ctx) }) // its error is ctx's, or the host stays offline
-		if err := h.await(nodeID(0)); err != nil {
-			return fmt.Errorf("host %s: %w", p.name, err)
+		for i := range count {
+			h := &placedHost{control: nodes[0], data: nodes[p.dialBack], confirmed: make(chan string, 1)}
+			a, err := agent.New(agent.Config{
+				RelayURL: "http://" + h.control, HostID: p.host(i), Services: ownServices(),
+				Transport: &http.Transport{DialContext: h.dial},
+				Hooks:     agent.Hooks{Online: h.isOnline, Offline: h.isOffline},
+			})
+			if err != nil {
+				return err
+			}
+			running.Go(func() { _ = a.Run(ctx) }) // its error is ctx's, or the host stays offline
+			if err := h.await(nodeID(0)); err != nil {
+				return fmt.Errorf("host %s: %w", p.host(i), err)
+			}
 		}
 	}
 	return wait(nodes...)

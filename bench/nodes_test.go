@@ -11,9 +11,18 @@ import (
 // placement is a host whose control socket is on node 0, and where the two ends
 // of its streams meet.
 type placement struct {
-	name     string // of the host
-	client   int    // the node of its clients, which is the node that waits
-	dialBack int    // the node where its dial-backs land
+	name     string
+	client   int // the node of its clients, which is the node that waits
+	dialBack int // the node where its dial-backs land
+}
+
+// host is the ID of one of its hosts.
+func (p placement) host(i int) string { return fmt.Sprint(p.name, "-", i) }
+
+// path is the way from its clients' node to a host.
+func (p placement) path(nodes []string, i int) *path {
+	url := "http://" + nodes[p.client]
+	return newPath(p.name, url+"/hosts/"+p.host(i), url+"/connect/"+p.host(i)+"?service=greeting")
 }
 
 // placements begins with the one that the others are compared with.
@@ -55,20 +64,11 @@ type nodesRig struct {
 // startNodes starts the processes. They end with the benchmark.
 func startNodes(b *testing.B) *nodesRig {
 	b.Helper()
-	redis := redistest.Start(b)
-	start := func(name string, addrs ...string) *part { return startPartOf(b, name, addrs...) }
 	g := &nodesRig{}
-	redisURL := fmt.Sprintf("unix://%s?read_timeout=%v&write_timeout=%[2]v&pool_timeout=%[2]v", redis.Addr, patient)
-	var addrs []string
-	for i := range 3 {
-		n := start("node", nodeID(i), redisURL)
-		g.nodes = append(g.nodes, n)
-		addrs = append(addrs, n.addrs[0])
-	}
-	start("agent-placed", addrs...)
+	addrs := g.start(b)
+	startPartOf(b, "agent-placed", addrs...)
 	for _, p := range placements {
-		url := "http://" + addrs[p.client]
-		path := newPath(p.name, url+"/hosts/"+p.name, url+"/connect/"+p.name+"?service=greeting")
+		path := p.path(addrs, 0)
 		g.paths = append(g.paths, path)
 		if _, err := openTime(path); err != nil {
 			b.Fatalf("%s: %v", p.name, err)
@@ -76,6 +76,19 @@ func startNodes(b *testing.B) *nodesRig {
 		g.checkHops(b, p.dialBack != p.client)
 	}
 	return g
+}
+
+// start starts the nodes and returns their addresses.
+func (g *nodesRig) start(b *testing.B) (addrs []string) {
+	b.Helper()
+	redis := redistest.Start(b)
+	redisURL := fmt.Sprintf("unix://%s?read_timeout=%v&write_timeout=%[2]v&pool_timeout=%[2]v", redis.Addr, patient)
+	for i := range 3 {
+		n := startPartOf(b, "node", nodeID(i), redisURL)
+		g.nodes = append(g.nodes, n)
+		addrs = append(addrs, n.addrs[0])
+	}
+	return addrs
 }
 
 // compare is like the function of that name, for placements: x-one-node is the

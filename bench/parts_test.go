@@ -1,7 +1,6 @@
 package bench_test
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime/pprof"
 	"strings"
-	"time"
 
 	"github.com/dialback/dialback/agent"
 	"github.com/dialback/dialback/relay"
@@ -42,7 +40,13 @@ func runPart(name string) error {
 	case "node":
 		return profiled(name, func() error { return runNode(addrs[0], addrs[1]) })
 	case "agent-placed":
-		return profiled(name, func() error { return runPlaced(addrs) })
+		return profiled(name, func() error { return runPlaced(addrs, 1) })
+	case "far-placed":
+		return runPlaced(addrs, farCount)
+	case "far-hosts":
+		return runFarHosts(addrs[0], addrs[1], addrs[2])
+	case "delay":
+		return runDelay(addrs)
 	case "hosts":
 		return runHosts(addrs[0])
 	}
@@ -138,30 +142,10 @@ func ownServices() map[string]agent.Handler {
 }
 
 func runAgent(relayAddr, hostID string, services map[string]agent.Handler) error {
-	online := make(chan struct{}, 1)
-	a, err := agent.New(agent.Config{
-		RelayURL: "http://" + relayAddr, HostID: hostID, Services: services,
-		Hooks: agent.Hooks{Online: func(agent.Online) {
-			select {
-			case online <- struct{}{}:
-			default:
-			}
-		}},
-	})
+	stop, err := startAgent(relayAddr, hostID, services)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx) }()
-	defer func() {
-		cancel()
-		<-ended
-	}()
-	select {
-	case <-online:
-		return wait(relayAddr)
-	case <-time.After(10 * time.Second):
-		return fmt.Errorf("host %s does not get online", hostID)
-	}
+	defer stop()
+	return wait(relayAddr)
 }

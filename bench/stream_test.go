@@ -114,23 +114,30 @@ func BenchmarkOpen(b *testing.B) {
 func openTime(p *path) (float64, error) {
 	var times []float64
 	for end := time.Now().Add(turnTime); time.Now().Before(end); {
-		began := time.Now()
-		c, err := dialWS(p.greeting)
+		took, err := openOnce(p)
 		if err != nil {
 			return 0, err
 		}
-		stop := bound(c)
-		got, err := readMessage(c, make([]byte, len(greeting)+1))
-		stop()
-		times = append(times, float64(time.Since(began).Nanoseconds())/1e3)
-		if err == nil && string(got) != greeting {
-			err = fmt.Errorf("greeted with %q", got)
-		}
-		if err := hangUp(c, err); err != nil {
-			return 0, err
-		}
+		times = append(times, float64(took.Nanoseconds())/1e3)
 	}
 	return median(times), nil
+}
+
+// openOnce is the set-up time of one stream.
+func openOnce(p *path) (took time.Duration, err error) {
+	began := time.Now()
+	c, err := dialWS(p.greeting)
+	if err != nil {
+		return 0, err
+	}
+	stop := bound(c)
+	got, err := readMessage(c, make([]byte, len(greeting)+1))
+	stop()
+	took = time.Since(began)
+	if err == nil && string(got) != greeting {
+		err = fmt.Errorf("greeted with %q", got)
+	}
+	return took, hangUp(c, err)
 }
 
 // BenchmarkBulk is 32 MiB in messages of 32 KiB over a new WebSocket.
