@@ -537,3 +537,26 @@ func TestCluster_DialBackForANodeWithoutALease(t *testing.T) {
 		(<-reply).want(t, "the client is told at once", 502, "dial-back failed")
 	})
 }
+
+// A host has left, and is back between the two questions that another node asks
+// the Store: who is current, and how long ago it left. The answer to the second
+// one, that nothing has left, is not that it is offline.
+func TestCluster_HostIsBackBetweenTwoReads(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var slow *storetest.Faulty
+		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(cfg *relay.Config) {
+			slow = storetest.NewFaulty(cfg.Store) // of the last node
+			cfg.Store = slow
+		}})
+		h := c.Nodes[0].MustConnect("h", relaytest.HostConfig{})
+		h.Vanish()
+		synctest.Wait()
+		slow.Set("LastSeen", storetest.Fault{Delay: 100 * time.Millisecond, Times: 1})
+		reply := async(c.Nodes[1], "/hosts/h/x")
+		synctest.Wait()
+		c.Nodes[0].MustConnect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("back")})
+		r := <-reply
+		r.want(t, "it is back", 200, "back")
+		r.wantWithin(t, "it is back", time.Second)
+	})
+}

@@ -358,12 +358,16 @@ func (s *Server) locate(ctx context.Context, hub *hub, last attempt) (route, err
 }
 
 // leftAt is when a host has left, as the Store remembers it, on this node's
-// clock; zero if it was sent away or is not remembered.
+// clock; zero if it was sent away or is not remembered. One that is back since
+// the Store was asked for its socket has left just now.
 func (s *Server) leftAt(ctx context.Context, hostID string) time.Time {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
 	defer cancel()
 	seen, err := s.cfg.Store.LastSeen(ctx, []string{hostID})
 	s.outage.observe(err)
+	if seen[hostID].Attached {
+		return time.Now()
+	}
 	switch seen[hostID].Reason {
 	case "", store.ReasonRevoked:
 		return time.Time{}
