@@ -86,7 +86,7 @@ func sshReason(err error, stderr string) string {
 			return "dialback connect: " + said
 		}
 	}
-	if strings.Contains(stderr, "Timeout, server") {
+	if strings.Contains(stderr, "timed out") || strings.Contains(stderr, "Timeout, server") {
 		return "connection lost" // by ssh's own keepalive
 	}
 	return fmt.Sprint("ssh: ", err, ": ", stderr)
