@@ -49,12 +49,10 @@ func (s *Server) Dial(ctx context.Context, hostID string, t Target) (net.Conn, e
 		s.registry.release(hub)
 	}}
 	c.unkeep = s.keepData(data.conn, data.conn.Writing)
-	c.unabort = context.AfterFunc(st.ctx, func() {
-		if err := st.aborted(); err != nil {
-			f := Describe(err)
-			c.CloseWith(f.Close, f.Message)
-		}
-	})
+	if !s.spawn(func() { c.awaitAbort(st) }) {
+		c.CloseWith(transport.CloseRestart, "node is restarting")
+		return nil, ErrClosed
+	}
 	return c, nil
 }
 
@@ -62,10 +60,19 @@ func (s *Server) Dial(ctx context.Context, hostID string, t Target) (net.Conn, e
 type dialedConn struct {
 	*transport.StreamConn
 
-	once    sync.Once
-	end     func()
-	unkeep  func()
-	unabort func() bool
+	once   sync.Once
+	end    func()
+	unkeep func()
+}
+
+// awaitAbort ends the connection when the stream is aborted. It returns when the
+// stream is over.
+func (c *dialedConn) awaitAbort(st *stream) {
+	<-st.ctx.Done()
+	if err := st.aborted(); err != nil {
+		f := Describe(err)
+		c.CloseWith(f.Close, f.Message)
+	}
 }
 
 // Close ends the stream.
@@ -82,7 +89,6 @@ func (c *dialedConn) CloseWith(code transport.CloseCode, reason string) {
 
 func (c *dialedConn) release() {
 	c.once.Do(func() {
-		c.unabort()
 		c.unkeep()
 		c.end()
 	})

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -485,6 +486,32 @@ func TestTicket_IsNeverLogged(t *testing.T) {
 			if strings.Contains(log.String(), ticket) || strings.Contains(log.String(), strings.Split(ticket, ".")[1]) {
 				t.Errorf("a ticket is in the log: %s", log.String())
 			}
+		}
+	})
+}
+
+// When Close returns, the streams of Dial have ended, and nobody is told of one
+// after that.
+func TestDial_CloseEndsTheStreamFirst(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var closed atomic.Int32
+		s := server(t, func(c *relay.Config) {
+			c.Hooks.StreamClosed = func(relay.StreamInfo) {
+				time.Sleep(time.Millisecond)
+				closed.Add(1)
+			}
+		})
+		s.StartAgent("h", map[string]agent.Handler{"": echo()}, nil)
+		c, err := s.Relay.Dial(context.Background(), "h", relay.Target{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Relay.Close()
+		if n := closed.Load(); n != 1 {
+			t.Errorf("StreamClosed was called %d times before Close returned, want once", n)
+		}
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			t.Error("the stream goes on after Close")
 		}
 	})
 }
