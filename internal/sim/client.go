@@ -52,7 +52,7 @@ const clientName = "c"
 
 // do is one client from beginning to end.
 func (w *World) do(a ask) {
-	r := &request{id: a.ID, kind: a.Kind, host: a.Host, repeatable: a.Kind == get && a.Body == 0 || a.Key && a.Body == 0, bodySize: a.Body, ask: a}
+	r := &request{id: a.ID, kind: a.Kind, host: a.Host, repeatable: a.Kind == get || a.Key, bodySize: a.Body, ask: a}
 	slot := w.clientSlot(a.Slot)
 	r.node = w.at(slot)
 	w.outcomes.begin(r)

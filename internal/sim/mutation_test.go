@@ -18,7 +18,7 @@ import (
 const (
 	mutationRuns  = 10  // per guard, each from a seed of its own
 	mutationFound = 9   // of them must find it
-	mutationSeeds = 200 // schedules of one run, at most
+	mutationSeeds = 300 // schedules of one run, at most
 )
 
 var guard = flag.String("sim.guard", "", "name of the only guard that TestSim_MissesEachGuard takes out")
