@@ -136,8 +136,7 @@ func TestStalls_Longest(t *testing.T) {
 	at := time.Now().Add(-time.Hour)
 	second := func(n int) time.Time { return at.Add(time.Duration(n) * time.Second) }
 	s := &proctest.Stalls{}
-	s.Add(second(10), second(11))
-	s.Add(second(20), second(23))
+	s.Add(proctest.Pause{From: second(10), To: second(11)}, proctest.Pause{From: second(20), To: second(23)})
 	for _, tt := range []struct {
 		name       string
 		begin, end int

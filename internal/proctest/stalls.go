@@ -1,6 +1,7 @@
 package proctest
 
 import (
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -10,10 +11,11 @@ import (
 // be woken soon, was not. What takes long then says nothing of what is tested.
 type Stalls struct {
 	mu     sync.Mutex
-	pauses []pause // in order of time
+	pauses []Pause
 }
 
-type pause struct{ from, to time.Time }
+// Pause is one stall.
+type Pause struct{ From, To time.Time }
 
 const (
 	stallTick = 20 * time.Millisecond
@@ -22,14 +24,21 @@ const (
 
 // WatchStalls watches until the test ends.
 func WatchStalls(tb testing.TB) *Stalls {
-	s := &Stalls{}
-	stop, done := make(chan struct{}), make(chan struct{})
-	go s.watch(stop, done)
-	tb.Cleanup(func() {
-		close(stop)
-		<-done
-	})
+	s, stop := NewStalls()
+	tb.Cleanup(stop)
 	return s
+}
+
+// NewStalls watches until stop is called. It is for another process of a test,
+// which has a CPU of its own to wait for.
+func NewStalls() (s *Stalls, stop func()) {
+	s = &Stalls{}
+	quit, done := make(chan struct{}), make(chan struct{})
+	go s.watch(quit, done)
+	return s, func() {
+		close(quit)
+		<-done
+	}
 }
 
 func (s *Stalls) watch(stop <-chan struct{}, done chan<- struct{}) {
@@ -45,7 +54,7 @@ func (s *Stalls) watch(stop <-chan struct{}, done chan<- struct{}) {
 		now := time.Now()
 		if now.Sub(last) > stallMin {
 			s.mu.Lock()
-			s.pauses = append(s.pauses, pause{last, now})
+			s.pauses = append(s.pauses, Pause{last, now})
 			s.mu.Unlock()
 		}
 		last = now
@@ -57,11 +66,25 @@ func (s *Stalls) Longest(begin, end time.Time) (longest time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.pauses {
-		if p.to.After(begin) && p.from.Before(end) {
-			longest = max(longest, p.to.Sub(p.from))
+		if p.To.After(begin) && p.From.Before(end) {
+			longest = max(longest, p.To.Sub(p.From))
 		}
 	}
 	return longest
+}
+
+// Add adds what another process has seen.
+func (s *Stalls) Add(pauses ...Pause) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pauses = append(s.pauses, pauses...)
+}
+
+// All returns all stalls.
+func (s *Stalls) All() []Pause {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.pauses)
 }
 
 // Total returns how many stalls there were, and the longest.

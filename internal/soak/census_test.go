@@ -10,6 +10,8 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/dialback/dialback/internal/proctest"
 )
 
 // settleTime bounds the wait for rest: idle streams live for poolIdle, rows of
@@ -61,6 +63,8 @@ type world struct {
 	redis *goredis.Client
 	relay *relayProcess
 	fleet *fleet
+	// stalls are those of the test's process; at the end, of the relay's too.
+	stalls *proctest.Stalls
 }
 
 func (w *world) census() census {

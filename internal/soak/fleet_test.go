@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/dialback/dialback/internal/proctest"
@@ -36,13 +35,15 @@ type fleet struct {
 	retries  atomic.Int64            // attempts that failed
 	ways     [len(ways)]atomic.Int64 // how often each was taken
 
-	stalls  *proctest.Stalls
-	stalled atomic.Int64 // failures that a stall of the machine explains
-
 	// Guarded by mu.
-	mu    sync.Mutex
-	bad   []string
-	nbads int
+	mu  sync.Mutex
+	bad []failure
+}
+
+// failure is what must not happen, unless the machine has just stood still.
+type failure struct {
+	at   time.Time
+	text string
 }
 
 // stallReach is how much later a stall of the machine may show: an agent has
@@ -52,8 +53,8 @@ const (
 	stallReach = 5 * time.Second
 )
 
-func newFleet(relay string, n int, stalls *proctest.Stalls) *fleet {
-	f := &fleet{relay: relay, stalls: stalls}
+func newFleet(relay string, n int) *fleet {
+	f := &fleet{relay: relay}
 	for i := range 16 {
 		f.dialers = append(f.dialers, dialer(i))
 	}
@@ -63,37 +64,26 @@ func newFleet(relay string, n int, stalls *proctest.Stalls) *fleet {
 	return f
 }
 
-// fail records what must not happen, unless the machine has just stood still.
+// fail records a failure.
 func (f *fleet) fail(format string, args ...any) {
-	if now := time.Now(); f.stalls.Longest(now.Add(-stallReach), now) >= stallMin {
-		f.stalled.Add(1)
-		return
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	const most = 20
-	if f.nbads++; len(f.bad) < most {
-		f.bad = append(f.bad, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
-	}
+	f.bad = append(f.bad, failure{time.Now(), fmt.Sprintf(format, args...)})
 }
 
-// failures is how many of them there were.
-func (f *fleet) failures() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.nbads
-}
-
-// report makes errors of the test of what was recorded.
-func (f *fleet) report(t *testing.T) {
+// judge returns the failures that no stall explains, and how many there are that
+// one does.
+func (f *fleet) judge(stalls *proctest.Stalls) (bad []failure, stalled int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, b := range f.bad {
-		t.Error(b)
+		if stalls.Longest(b.at.Add(-stallReach), b.at) >= stallMin {
+			stalled++
+		} else {
+			bad = append(bad, b)
+		}
 	}
-	if more := f.nbads - len(f.bad); more > 0 {
-		t.Errorf("and %d more", more)
-	}
+	return bad, stalled
 }
 
 // each calls do for every host, some at once.

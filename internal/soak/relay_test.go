@@ -31,6 +31,8 @@ func runRelay(storeURL string) error {
 	if _, err := fileLimit(); err != nil {
 		return err
 	}
+	stalls, stop := proctest.NewStalls()
+	defer stop()
 	client, err := redis.Open(storeURL)
 	if err != nil {
 		return err
@@ -52,7 +54,7 @@ func runRelay(storeURL string) error {
 	fmt.Println(ln.Addr())
 	in, out := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)
 	for in.Scan() {
-		if err := out.Encode(takeUsage(srv)); err != nil {
+		if err := out.Encode(takeUsage(srv, stalls)); err != nil {
 			return err
 		}
 	}
@@ -70,16 +72,17 @@ type usage struct {
 	Stacks     uint64 // bytes
 	RSS        uint64 // bytes
 	Stats      relay.Stats
+	Stalls     []proctest.Pause // of this process, all of them
 }
 
-func takeUsage(srv *relay.Server) usage {
+func takeUsage(srv *relay.Server, stalls *proctest.Stalls) usage {
 	// The first collection empties sync.Pools, the second one frees what was in
 	// them.
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	u := usage{Goroutines: runtime.NumGoroutine(), Heap: m.HeapAlloc, Stacks: m.StackInuse, Stats: srv.Stats()}
+	u := usage{Goroutines: runtime.NumGoroutine(), Heap: m.HeapAlloc, Stacks: m.StackInuse, Stats: srv.Stats(), Stalls: stalls.All()}
 	if names, err := os.ReadDir("/proc/self/fd"); err == nil {
 		u.Files = len(names) - 1 // one is for reading the directory
 	}

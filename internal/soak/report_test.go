@@ -17,8 +17,9 @@ func (w *world) write(file string, c *calls, redisVersion string, before, during
 	fmt.Fprintf(&b, "# Soak\n\n")
 	fmt.Fprintf(&b, "Written by the test itself. Package `internal/soak` says what it does; CONTRIBUTING.md how to run it.\n\n")
 	fmt.Fprintf(&b, "    go test -run Soak -timeout 0 ./internal/soak -soak.for=%v -soak.hosts=%d -soak.churn=%v -soak.report=FILE\n\n", *soakFor, *soakHosts, *soakChurn)
+	bad, stalled := w.fleet.judge(w.stalls)
 	result := "passed"
-	if w.t.Failed() || w.fleet.failures() > 0 {
+	if w.t.Failed() || len(bad) > 0 {
 		result = "FAILED"
 	}
 	fmt.Fprintf(&b, "- result: **%s**\n- date: %s\n- machine: %d CPUs, %s/%s, %s, Redis %s\n", result, time.Now().UTC().Format("2006-01-02"),
@@ -32,11 +33,11 @@ func (w *world) write(file string, c *calls, redisVersion string, before, during
 		fmt.Fprintf(&b, "%s: %d", ways[i].name, w.fleet.ways[i].Load())
 	}
 	fmt.Fprintf(&b, "); attempts that failed: %d", w.fleet.retries.Load())
-	fmt.Fprintf(&b, "\n- calls: %d, of which %d were to be left by their clients; failures: %d\n\n", c.total.Load(), c.aborted.Load(), w.fleet.failures())
+	fmt.Fprintf(&b, "\n- calls: %d, of which %d were to be left by their clients; failures: %d\n\n", c.total.Load(), c.aborted.Load(), len(bad))
 
-	n, longest := w.fleet.stalls.Total()
-	fmt.Fprintf(&b, "Stalls of the machine, when the test's own process was not woken for 200 ms or more: %d, the longest %v. Failures that they explain: %d.\n\n",
-		n, longest.Round(time.Millisecond), w.fleet.stalled.Load())
+	n, longest := w.stalls.Total()
+	fmt.Fprintf(&b, "Stalls of the machine, when the test's or the relay's process was not woken for 200 ms or more: %d, the longest %v. Failures that they explain: %d.\n\n",
+		n, longest.Round(time.Millisecond), stalled)
 	fmt.Fprint(&b, "The relay's process after a forced collection, and the keys in Redis:\n\n")
 	fmt.Fprint(&b, "| when | goroutines | descriptors | heap MiB | stacks MiB | RSS MiB | streams | rows: hosts | attached | sockets | nodes |\n")
 	fmt.Fprint(&b, "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")

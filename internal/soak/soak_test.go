@@ -32,8 +32,9 @@ func TestSoak(t *testing.T) {
 	server := redistest.Start(t)
 	url := "unix://" + server.Addr
 	r := startRelay(t, url)
-	w := &world{t: t, begun: time.Now(), redis: server.Client(t), relay: r, fleet: newFleet("http://"+r.addr, *soakHosts, proctest.WatchStalls(t))}
-	defer w.fleet.report(t)
+	w := &world{t: t, begun: time.Now(), redis: server.Client(t), relay: r, fleet: newFleet("http://"+r.addr, *soakHosts)}
+	w.stalls = proctest.WatchStalls(t)
+	defer w.report()
 	bare := w.settle(0)
 	if err := w.fleet.attach(); err != nil {
 		t.Fatal(err)
@@ -71,8 +72,22 @@ func TestSoak(t *testing.T) {
 	if gone.Live != 0 {
 		t.Errorf("without hosts %d are attached in the Store", gone.Live)
 	}
+	w.stalls.Add(gone.Stalls...)
 	if *soakReport != "" {
 		w.write(*soakReport, c, server.Version(t), []census{bare, before}, during, []census{after, gone})
+	}
+}
+
+// report makes errors of the test of failures.
+func (w *world) report() {
+	bad, _ := w.fleet.judge(w.stalls)
+	const most = 20
+	for i, b := range bad {
+		if i == most {
+			w.t.Errorf("and %d more", len(bad)-most)
+			break
+		}
+		w.t.Error(b.at.Format("15:04:05.000"), b.text)
 	}
 }
 
