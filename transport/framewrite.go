@@ -2,6 +2,7 @@ package transport
 
 import (
 	"crypto/rand"
+	"crypto/subtle"
 	"encoding/binary"
 	"net"
 	"sync"
@@ -110,15 +111,22 @@ func mask(dst, p []byte, key [4]byte, at int) {
 		dst[0] = p[0] ^ key[at%4]
 		dst, p, at = dst[1:], p[1:], at+1
 	}
+	if len(p) > 256 {
+		// XORBytes has the machine's widest instructions, and wants an operand
+		// as long as p: a piece at a time.
+		var keys [1024]byte
+		for n := copy(keys[:], key[:]); n < len(keys); {
+			n += copy(keys[n:], keys[:n])
+		}
+		for len(p) >= len(keys) {
+			subtle.XORBytes(dst, p[:len(keys)], keys[:])
+			dst, p = dst[len(keys):], p[len(keys):]
+		}
+		subtle.XORBytes(dst, p, keys[:len(p)])
+		return
+	}
 	k := uint64(binary.LittleEndian.Uint32(key[:]))
 	k |= k << 32
-	for len(p) >= 64 {
-		d, s := dst[:64], p[:64]
-		for i := 0; i < 64; i += 8 {
-			binary.LittleEndian.PutUint64(d[i:i+8], binary.LittleEndian.Uint64(s[i:i+8])^k)
-		}
-		dst, p = dst[64:], p[64:]
-	}
 	for len(p) >= 8 {
 		binary.LittleEndian.PutUint64(dst, binary.LittleEndian.Uint64(p)^k)
 		dst, p = dst[8:], p[8:]
