@@ -15,10 +15,10 @@ func (s *FrameScan) Closed() bool         { return s.closed }
 // ReadFrames reads wire to its end by a frameReader.
 func ReadFrames(wire []byte, client bool, data func([]byte), control func(opcode byte, payload []byte)) error {
 	raw := &rawConn{r: bytes.NewReader(wire)}
-	f := &frameReader{br: bufio.NewReaderSize(raw, 16), raw: raw, client: client}
+	f := &frameReader{br: bufio.NewReaderSize(raw, 16), raw: raw, client: client, control: func(opcode byte, p []byte) error { control(opcode, p); return nil }}
 	buf := make([]byte, 100)
 	for {
-		_, err := f.nextFrame(func(opcode byte, p []byte) error { control(opcode, p); return nil })
+		_, err := f.nextFrame()
 		for err == nil && f.left > 0 {
 			var n int
 			n, err = f.payload(buf)

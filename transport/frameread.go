@@ -18,6 +18,9 @@ type frameReader struct {
 	br     *bufio.Reader // over raw
 	raw    *rawConn
 	client bool // this side is the client: frames must not be masked
+	// control is called for control frames, with a payload that is not masked
+	// any more and is valid until it returns. Its error ends the reading.
+	control func(opcode byte, payload []byte) error
 
 	// Of the data frame whose payload is being read.
 	left int64 // bytes to come
@@ -27,6 +30,8 @@ type frameReader struct {
 
 	message bool // a message has begun, and its last frame has not been read
 	closed  bool // the close frame was read: nothing comes after it
+
+	scratch [8]byte // of header
 }
 
 // maxControlPayload is what a control frame may hold, in bytes.
@@ -37,7 +42,7 @@ type frameHeader struct {
 	opcode byte
 	fin    bool
 	length int64
-	key    [4]byte
+	key    [4]byte // of a frame that is masked
 }
 
 // errProtocol: the peer breaks RFC 6455.
@@ -66,27 +71,27 @@ func (f *frameReader) header() (h frameHeader, err error) {
 	case h.opcode >= opClose && (!h.fin || h.length > maxControlPayload):
 		return h, protocolError("a control frame in fragments, or of more than 125 bytes")
 	}
-	var b [8]byte
+	b := f.scratch[:]
 	switch h.length {
 	case 126:
-		_, err = io.ReadFull(f.br, b[6:])
-		h.length = int64(binary.BigEndian.Uint64(b[:]))
+		_, err = io.ReadFull(f.br, b[:2])
+		h.length = int64(binary.BigEndian.Uint16(b))
 	case 127:
-		_, err = io.ReadFull(f.br, b[:])
-		if h.length = int64(binary.BigEndian.Uint64(b[:])); h.length < 0 {
-			return h, protocolError("a payload of %d bytes", binary.BigEndian.Uint64(b[:]))
+		_, err = io.ReadFull(f.br, b)
+		if h.length = int64(binary.BigEndian.Uint64(b)); h.length < 0 {
+			return h, protocolError("a payload of %d bytes", uint64(h.length))
 		}
 	}
 	if err == nil && !f.client {
-		_, err = io.ReadFull(f.br, h.key[:])
+		_, err = io.ReadFull(f.br, b[:4])
+		h.key = [4]byte(b)
 	}
 	return h, err
 }
 
 // nextFrame reads up to the payload of the next data frame, and returns its
-// opcode. control is called for the control frames before it, with a payload
-// that is not masked any more and is valid until it returns.
-func (f *frameReader) nextFrame(control func(opcode byte, payload []byte) error) (opcode byte, err error) {
+// opcode. Control frames before it are obeyed.
+func (f *frameReader) nextFrame() (opcode byte, err error) {
 	for {
 		h, err := f.header()
 		if err != nil {
@@ -108,7 +113,7 @@ func (f *frameReader) nextFrame(control func(opcode byte, payload []byte) error)
 			if !f.client {
 				mask(payload, payload, h.key, 0)
 			}
-			if err := control(h.opcode, payload); err != nil {
+			if err := f.control(h.opcode, payload); err != nil {
 				return 0, err
 			}
 		default:

@@ -160,7 +160,7 @@ func (c *wsConn) drain() {
 		if c.frames.left > 0 {
 			_, err = io.CopyN(io.Discard, payloadReader{&c.frames}, c.frames.left)
 		} else {
-			_, err = c.frames.nextFrame(c.control)
+			_, err = c.frames.nextFrame()
 		}
 	}
 	if c.frames.closed {

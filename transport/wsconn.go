@@ -31,6 +31,10 @@ type wsConn struct {
 
 	// end is how the connection ended; nil before. Set once.
 	end atomic.Pointer[CloseError]
+	// writing says that writer is in use: the messages in fragments of one
+	// goroutine cost no allocation.
+	writing atomic.Bool
+	writer  wsWriter
 	// inFlight counts data writes under way; pings and pongs wait for nobody.
 	inFlight atomic.Int32
 
@@ -53,7 +57,7 @@ func newWSConn(o *Options) *wsConn {
 // it already and then the rest. It returns what the WebSocket library is to see.
 func (c *wsConn) connect(nc net.Conn, r io.Reader, client bool) *handshakeConn {
 	c.raw = newRawConn(nc, r, client, c.opts.WriteTimeout, c)
-	c.frames = frameReader{br: bufio.NewReaderSize(c.raw, c.opts.BufferSize), raw: c.raw, client: client}
+	c.frames = frameReader{br: bufio.NewReaderSize(c.raw, c.opts.BufferSize), raw: c.raw, client: client, control: c.control}
 	if a := nc.RemoteAddr(); a != nil {
 		c.remoteAddr = a.String()
 	}
@@ -102,7 +106,7 @@ func (c *wsConn) Reader() (MessageType, io.Reader, error) {
 	if c.reader.open {
 		return 0, nil, errUnread
 	}
-	opcode, err := c.frames.nextFrame(c.control)
+	opcode, err := c.frames.nextFrame()
 	if err != nil {
 		return 0, nil, c.readFailed(err)
 	}
@@ -152,7 +156,7 @@ func (r *wsReader) Read(p []byte) (int, error) {
 			r.open = false
 			return 0, io.EOF
 		}
-		if _, err := f.nextFrame(c.control); err != nil {
+		if _, err := f.nextFrame(); err != nil {
 			return 0, c.readFailed(err)
 		}
 	}
@@ -201,7 +205,12 @@ func (c *wsConn) Writer(t MessageType) (io.WriteCloser, error) {
 	if e := c.end.Load(); e != nil {
 		return nil, e
 	}
-	return &wsWriter{c: c, opcode: byte(t)}, nil
+	w := &c.writer
+	if !c.writing.CompareAndSwap(false, true) {
+		w = new(wsWriter) // another message has not ended
+	}
+	w.c, w.opcode, w.done = c, byte(t), false
+	return w, nil
 }
 
 // wsWriter writes one message in fragments. The message begins with the first.
@@ -229,7 +238,11 @@ func (w *wsWriter) Close() error {
 		return errWriterClosed
 	}
 	w.done = true
-	return w.write(true, nil)
+	err := w.write(true, nil)
+	if w == &w.c.writer {
+		w.c.writing.Store(false)
+	}
+	return err
 }
 
 func (w *wsWriter) write(fin bool, p []byte) error {
