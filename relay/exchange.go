@@ -9,6 +9,7 @@ import (
 
 	"github.com/dialback/dialback/store"
 	"github.com/dialback/dialback/transport"
+	"github.com/google/uuid"
 )
 
 // exchange sends out to a service of the host and returns its response, whose
@@ -28,8 +29,9 @@ func (s *Server) exchange(ctx context.Context, st *stream, t Target, out *outbou
 		}
 		s.stats.replays.Add(1)
 	}
+	id := st.id
 	for spares := true; ; spares = false {
-		data, err := s.openBy(ctx, st.hub, st.id, httpSpec(t, out), spares)
+		data, err := s.openBy(ctx, st.hub, id, httpSpec(t, out), spares)
 		if err == nil && !out.repeatable() {
 			err = data.await(ctx) // not a byte before the agent is known to be there
 		}
@@ -46,6 +48,7 @@ func (s *Server) exchange(ctx context.Context, st *stream, t Target, out *outbou
 			return resp, err
 		}
 		s.stats.replays.Add(1)
+		id = uuid.NewString() // the agent opens none twice
 	}
 }
 
