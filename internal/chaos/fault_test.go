@@ -247,15 +247,25 @@ func emptyRedis(w *world, f *fault, rng *rand.Rand) {
 	w.awaitMaster()
 }
 
-// awaitMaster waits until whom the Sentinel calls the master is one.
+// awaitMaster waits until whom the Sentinel calls the master is one, and the
+// Sentinel is content with it: it may be about to promote the other one.
 func (w *world) awaitMaster() {
 	w.t.Helper()
+	sentinel := w.client(w.redis.Sentinel)
 	proctest.Within(w.t, proctest.Patience, "Redis has a master", func() bool {
+		state, err := sentinel.Do(w.t.Context(), "SENTINEL", "MASTER", "dialback").Result()
+		if err != nil || !content.MatchString(fmt.Sprint(state)) {
+			return false
+		}
 		master, _ := w.redis.Current(w.t)
 		info, err := w.client(master).Info(w.t.Context(), "replication").Result()
 		return err == nil && strings.Contains(info, "role:master")
 	})
 }
+
+// content is in the state of a master of which its Sentinel has nothing else to
+// say.
+var content = regexp.MustCompile(`\bflags[: ]master[ \]]`)
 
 func failOver(w *world, f *fault, rng *rand.Rand) {
 	w.awaitReplica()
