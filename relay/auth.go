@@ -236,7 +236,7 @@ func cutCookies(h http.Header, names []string) {
 			name, _, _ := strings.Cut(strings.TrimSpace(p), "=")
 			return slices.Contains(names, strings.TrimSpace(name))
 		})
-		if kept := strings.TrimSpace(strings.Join(parts, ";")); kept != "" {
+		if kept := strings.Trim(strings.Join(parts, ";"), " \t"); kept != "" {
 			lines = append(lines, kept)
 		}
 	}
