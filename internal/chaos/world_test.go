@@ -177,11 +177,19 @@ func get(client *http.Client, url string) (why string) {
 func (w *world) awaitCalm(f *fault) {
 	w.t.Helper()
 	bound := f.kind.back + busy
-	for {
+	for reached := false; ; {
 		miss := w.probe()
+		if len(miss) == 0 && !reached {
+			reached, f.back = true, time.Since(f.ended)
+		}
+		if wait := time.Until(f.ended.Add(f.kind.settle)); len(miss) == 0 && wait > 0 {
+			time.Sleep(wait)
+			continue
+		}
 		if len(miss) == 0 {
 			break
 		}
+		reached = false
 		if away := time.Since(f.ended); away > bound {
 			for _, u := range miss {
 				w.ledger.violate(ruleAway, "%v through %s, %v after the end of %v: %s", u.m, u.way, away.Round(time.Millisecond), f, u.why)
@@ -192,7 +200,6 @@ func (w *world) awaitCalm(f *fault) {
 			w.t.Fatalf("%d hosts are not reached a minute after %v: %v", len(miss), f, miss)
 		}
 	}
-	f.back = time.Since(f.ended)
 	for _, n := range w.nodes {
 		proctest.Within(w.t, proctest.Patience, n.ID+" has its Store", func() bool { return n.Health() == http.StatusOK && !n.IsDegraded() })
 		w.balancer.AwaitUp(n.ID)
