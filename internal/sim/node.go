@@ -29,7 +29,6 @@ func (w *World) startNode(slot string, id string) *nodeProc {
 	n := &nodeProc{process: p, id: id, seam: newSeam(w, p), ended: make(chan struct{})}
 	w.mu.Lock()
 	w.procs[p] = n
-	w.slots[slot] = n
 	w.mu.Unlock()
 	w.tr.log("%s starts as node %s", p.label, id)
 	srv, err := relay.New(relay.Config{
@@ -52,6 +51,9 @@ func (w *World) startNode(slot string, id string) *nodeProc {
 	}
 	n.listener = ln
 	n.http = &http.Server{Handler: srv, ErrorLog: w.quiet}
+	w.mu.Lock()
+	w.slots[slot] = n // a Store that hangs may have made it wait
+	w.mu.Unlock()
 	go n.serve(ln)
 	return n
 }
