@@ -109,8 +109,13 @@ func (r *runner) admitLocked(f transport.StreamDial) *refusal {
 // refused tells the relay, and whom else it concerns.
 func (r *runner) refused(c *control, ticket string, info StreamInfo, why *refusal) {
 	c.send(transport.Refuse{Ticket: ticket, Status: why.status, Reason: why.reason})
+	r.noteRefused("dial refused", info, why)
+}
+
+// noteRefused counts and logs a refusal, and tells the hook.
+func (r *runner) noteRefused(what string, info StreamInfo, why *refusal) {
 	r.stats.refused.Add(1)
-	r.log.Debug("dial refused", "stream", info.ID, "service", info.Service, "status", why.status, "reason", why.reason)
+	r.log.Debug(what, "stream", info.ID, "service", info.Service, "status", why.status, "reason", why.reason)
 	if f := r.cfg.Hooks.Refused; f != nil {
 		r.events.post(func() { f(info, why.status, why.reason) })
 	}
@@ -238,15 +243,10 @@ func (d *dial) establish(conn transport.Conn) (*dataSocket, *refusal) {
 	r := d.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	cancel := r.dials[d.ticket]
-	delete(r.dials, d.ticket)
-	gone := d.ctx.Err() != nil || r.stopping
-	cancel(nil) // nothing uses the dial's context any more
-	if gone {
-		r.active--
+	s := d.landLocked(conn)
+	if s == nil {
 		return nil, nil
 	}
-	s := r.holdLocked(conn)
 	if !r.openings.byDial(d.info.ID, time.Now()) {
 		return s, refuse(http.StatusServiceUnavailable, transport.ReasonAlreadyOpen)
 	}
@@ -254,8 +254,18 @@ func (d *dial) establish(conn transport.Conn) (*dataSocket, *refusal) {
 	return s, nil
 }
 
-// holdLocked takes a data socket into account, which dials has been until now.
-func (r *runner) holdLocked(conn transport.Conn) *dataSocket {
+// landLocked ends the dial in flight: it is a data socket from now on, or nothing
+// if it was canceled.
+func (d *dial) landLocked(conn transport.Conn) *dataSocket {
+	r := d.r
+	cancel := r.dials[d.ticket]
+	delete(r.dials, d.ticket)
+	gone := d.ctx.Err() != nil || r.stopping
+	cancel(nil) // nothing uses the dial's context any more
+	if gone {
+		r.active--
+		return nil
+	}
 	s := &dataSocket{conn: conn, r: r}
 	r.streams[s] = struct{}{}
 	r.tasks.Add(1)

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"io"
 	"net/http"
 	"time"
 
@@ -46,36 +45,19 @@ func (d *dial) runSpare() {
 
 // park makes the dial in flight a spare, unless it was canceled.
 func (d *dial) park(conn transport.Conn) *dataSocket {
-	r := d.r
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	cancel := r.dials[d.ticket]
-	delete(r.dials, d.ticket)
-	gone := d.ctx.Err() != nil || r.stopping
-	cancel(nil)
-	if gone {
-		r.active--
-		return nil
-	}
-	return r.holdLocked(conn)
+	d.r.mu.Lock()
+	defer d.r.mu.Unlock()
+	return d.landLocked(conn)
 }
 
 // readOpen reads the first frame of a spare.
 func readOpen(conn transport.Conn) (transport.StreamOpen, error) {
-	t, message, err := conn.Reader()
-	if err != nil {
-		return transport.StreamOpen{}, err
-	}
-	p, err := io.ReadAll(io.LimitReader(message, transport.MaxControlFrame+1))
-	if err != nil {
-		return transport.StreamOpen{}, err
-	}
-	f, err := transport.Decode(p)
+	f, err := transport.ReadFrame(conn)
 	if err != nil {
 		return transport.StreamOpen{}, err
 	}
 	open, ok := f.(transport.StreamOpen)
-	if !ok || t != transport.Text {
+	if !ok {
 		return transport.StreamOpen{}, transport.ErrUnknownFrame
 	}
 	return open, nil
@@ -134,9 +116,5 @@ func (r *runner) refusedOn(s *dataSocket, info StreamInfo, why *refusal) {
 	_ = s.conn.Write(transport.Text, transport.Encode(transport.Refuse{Status: why.status, Reason: why.reason}))
 	s.conn.CloseSlowly(transport.CloseNormal, "")
 	s.release()
-	r.stats.refused.Add(1)
-	r.log.Debug("stream refused", "stream", info.ID, "service", info.Service, "status", why.status, "reason", why.reason)
-	if f := r.cfg.Hooks.Refused; f != nil {
-		r.events.post(func() { f(info, why.status, why.reason) })
-	}
+	r.noteRefused("stream refused", info, why)
 }

@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"errors"
-	"io"
 	"time"
 
 	"github.com/dialback/dialback/store"
@@ -74,11 +73,7 @@ func (s *Server) open(ctx context.Context, hub *hub, streamID string, choose cho
 	return s.openBy(ctx, hub, streamID, choose, true)
 }
 
-// openByDial is open without spares.
-func (s *Server) openByDial(ctx context.Context, hub *hub, streamID string, choose chooseSpec) (opened, error) {
-	return s.openBy(ctx, hub, streamID, choose, false)
-}
-
+// openBy is open, with or without spares.
 func (s *Server) openBy(ctx context.Context, hub *hub, streamID string, choose chooseSpec, spares bool) (opened, error) {
 	if err := hub.beginDial(s.cfg.MaxPendingDials); err != nil {
 		return opened{}, err
@@ -244,7 +239,7 @@ func openEnded(ctx context.Context) error {
 // the agent has reached the service.
 func awaitOpened(ctx context.Context, conn transport.Conn) error {
 	stop := context.AfterFunc(ctx, conn.CloseNow)
-	f, err := readFirstFrame(conn)
+	f, err := transport.ReadFrame(conn)
 	if !stop() {
 		return openEnded(ctx)
 	}
@@ -263,21 +258,6 @@ func awaitOpened(ctx context.Context, conn transport.Conn) error {
 	return errFirstFrame
 }
 
-func readFirstFrame(conn transport.Conn) (transport.Frame, error) {
-	t, r, err := conn.Reader()
-	if err != nil {
-		return nil, err
-	}
-	p, err := readAll(io.LimitReader(r, transport.MaxControlFrame+1), nil)
-	if err != nil {
-		return nil, err
-	}
-	if t != transport.Text || len(p) > transport.MaxControlFrame {
-		return nil, transport.ErrUnknownFrame
-	}
-	return transport.Decode(p)
-}
-
 // pollInterval is how often a host is looked for that is not on this node.
 const pollInterval = 200 * time.Millisecond
 
@@ -291,8 +271,9 @@ func (s *Server) locate(ctx context.Context, hub *hub, last attempt) (route, err
 		here, goneAt, changed := hub.look() // before the read: nothing is missed
 		att, err := s.current(ctx, hub)
 		switch {
-		case err == nil && here != nil && here.att.Generation > att.Generation && !asserted:
-			// The Store has lost what was written last, and names an earlier socket.
+		case here != nil && !asserted && (errors.Is(err, store.ErrNotFound) || err == nil && here.att.Generation > att.Generation):
+			// The Store has lost the row of a socket that is here, and names none or
+			// an earlier one.
 			asserted = true
 			s.pinger.confirm([]*controlConn{here}, nil)
 			continue
@@ -318,11 +299,6 @@ func (s *Server) locate(ctx context.Context, hub *hub, last attempt) (route, err
 			if at, ok := s.nodes.suspectedAt(att.Incarnation); ok && goneAt.IsZero() {
 				goneAt, awaited = at, at
 			}
-		case errors.Is(err, store.ErrNotFound) && here != nil && !asserted:
-			// The Store has lost the row of a socket that is here.
-			asserted = true
-			s.pinger.confirm([]*controlConn{here}, nil)
-			continue
 		case errors.Is(err, store.ErrNotFound):
 			if goneAt.IsZero() && last.err == nil && s.shared && !asked {
 				asked = true // it may just have left another node

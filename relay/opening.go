@@ -161,10 +161,7 @@ func (o *opening) run() {
 func (o *opening) answered() bool {
 	switch f := o.sp.frame.(type) {
 	case transport.Opened:
-		o.mu.Lock()
-		alone := o.alone
-		o.mu.Unlock()
-		if alone {
+		if !o.onSpare() {
 			return false
 		}
 		o.settle(o.sp.conn, o.sp.att, o.sp.via)
@@ -219,12 +216,12 @@ func alreadyOpen(err error) bool {
 
 // dial dials the stream, in the ordinary way.
 func (o *opening) dial(result chan dialed) {
-	data, err := o.srv.openByDial(o.ctx, o.hub, o.streamID, func(att store.Attachment) (dialSpec, error) {
+	data, err := o.srv.openBy(o.ctx, o.hub, o.streamID, func(att store.Attachment) (dialSpec, error) {
 		if !o.mayGoTo(att) {
 			return dialSpec{}, errOtherProcess
 		}
 		return o.choose(att)
-	})
+	}, false)
 	result <- dialed{data, err}
 	if o.isSettled() {
 		dropLate(result)

@@ -26,23 +26,17 @@ func (o *opening) Reader() (transport.MessageType, io.Reader, error) {
 
 // Write writes p to the spare, and keeps it, while there is no answer.
 func (o *opening) Write(t transport.MessageType, p []byte) error {
-	if o.keep(t, p) {
-		if o.onSpare() && o.sp.conn.Write(t, p) == nil {
-			return nil
-		}
-		// It is kept for the dial, if there is one.
-		if <-o.settled; o.err != nil {
-			return o.err
-		}
-		if o.conn == o.sp.conn {
-			return o.conn.Write(t, p) // it has ended: the error says how
-		}
+	kept := o.keep(t, p)
+	if kept && o.onSpare() && o.sp.conn.Write(t, p) == nil {
 		return nil
 	}
 	if <-o.settled; o.err != nil {
 		return o.err
 	}
-	return o.conn.Write(t, p)
+	if kept && o.conn != o.sp.conn {
+		return nil // it was written again on the dialed socket
+	}
+	return o.conn.Write(t, p) // on a spare that has ended the error says how
 }
 
 // keep keeps a message, if there is room and no answer yet.

@@ -38,15 +38,22 @@ func (p *pool) generation(now time.Time) (gen uint64, ok bool) {
 const generationFresh = time.Second
 
 // clear closes all idle streams.
-func (p *pool) clear() {
+func (p *pool) clear() { p.drop(func(*httpStream) bool { return true }) }
+
+// drop closes the idle streams that unwanted names.
+func (p *pool) drop(unwanted func(*httpStream) bool) {
 	p.mu.Lock()
-	all := p.idle
-	p.idle = nil
-	for _, hs := range all {
+	var gone []*httpStream
+	p.idle = slices.DeleteFunc(p.idle, func(hs *httpStream) bool {
+		if !unwanted(hs) {
+			return false
+		}
 		hs.timer.Stop()
-	}
+		gone = append(gone, hs)
+		return true
+	})
 	p.mu.Unlock()
-	for _, hs := range all {
+	for _, hs := range gone {
 		hs.close()
 	}
 }
@@ -60,20 +67,7 @@ func (p *pool) isOld(gen uint64) bool {
 
 // dropVia closes the idle streams that pass through one of these nodes.
 func (p *pool) dropVia(drains func(nodeID string) bool) {
-	p.mu.Lock()
-	var gone []*httpStream
-	p.idle = slices.DeleteFunc(p.idle, func(hs *httpStream) bool {
-		if !drains(hs.passes()) {
-			return false
-		}
-		hs.timer.Stop()
-		gone = append(gone, hs)
-		return true
-	})
-	p.mu.Unlock()
-	for _, hs := range gone {
-		hs.close()
-	}
+	p.drop(func(hs *httpStream) bool { return drains(hs.passes()) })
 }
 
 // empty reports whether there is nothing to take.
@@ -170,17 +164,6 @@ func (p *pool) dropBelow(gen uint64) {
 	if p.seen < gen {
 		p.seenAt = time.Time{} // what the Store said before is no longer so
 	}
-	var old []*httpStream
-	p.idle = slices.DeleteFunc(p.idle, func(hs *httpStream) bool {
-		if hs.generation() >= gen {
-			return false
-		}
-		hs.timer.Stop()
-		old = append(old, hs)
-		return true
-	})
 	p.mu.Unlock()
-	for _, hs := range old {
-		hs.close()
-	}
+	p.drop(func(hs *httpStream) bool { return hs.generation() < gen })
 }

@@ -221,7 +221,7 @@ func (s *Server) dialSpare(h *hub, to route) (*spare, error) {
 // read waits for the first frame: the answer to stream:open. While the spare is
 // parked it answers pings, and notices the end.
 func (sp *spare) read() {
-	sp.frame, sp.err = readFirstFrame(sp.conn)
+	sp.frame, sp.err = transport.ReadFrame(sp.conn)
 	close(sp.first)
 	if sp.hub.spares.remove(sp) { // nobody has asked it for anything
 		sp.close()

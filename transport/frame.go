@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 )
 
 // MaxControlFrame is the largest control frame that a peer may send, in bytes.
@@ -132,6 +133,24 @@ func Encode(f Frame) []byte {
 	e := &encoder{buf: make([]byte, 0, 256)}
 	f.encode(e)
 	return e.finish()
+}
+
+// ReadFrame waits for the next message of c and decodes it. The error is that of
+// c, or one of Decode; a message that is not text is ErrUnknownFrame. It is a
+// Reader of c while it waits.
+func ReadFrame(c Conn) (Frame, error) {
+	t, r, err := c.Reader()
+	if err != nil {
+		return nil, err
+	}
+	p, err := io.ReadAll(io.LimitReader(r, MaxControlFrame+1))
+	if err != nil {
+		return nil, err
+	}
+	if t != Text {
+		return nil, ErrUnknownFrame
+	}
+	return Decode(p)
 }
 
 // Decode parses one frame, which is then a value of one of the types of this

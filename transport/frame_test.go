@@ -108,6 +108,36 @@ func wantFrame(t *testing.T, text string, want transport.Frame) {
 	}
 }
 
+func TestReadFrame(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		typ  transport.MessageType
+		text string
+		want transport.Frame
+		err  error
+	}{
+		{"a frame", transport.Text, `{"type":"stream:opened"}`, transport.Opened{}, nil},
+		{"binary", transport.Binary, `{"type":"stream:opened"}`, nil, transport.ErrUnknownFrame},
+		{"no frame", transport.Text, `hello`, nil, transport.ErrUnknownFrame},
+		{"too large", transport.Text, padded(transport.MaxControlFrame + 1), nil, transport.ErrMalformed},
+	} {
+		a, b := transport.Pipe(&transport.Options{ReadLimit: -1})
+		go a.Write(c.typ, []byte(c.text))
+		if f, err := transport.ReadFrame(b); f != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%s: %#v, %v; want %#v, %v", c.name, f, err, c.want, c.err)
+		}
+		a.CloseNow()
+		if c.err == nil {
+			if _, err := transport.ReadFrame(b); transport.CloseCodeOf(err) != transport.CloseAbnormal {
+				t.Errorf("after the end: %v", err)
+			}
+		}
+		b.CloseNow()
+		<-a.Done()
+		<-b.Done()
+	}
+}
+
 func TestDecode_Tolerates(t *testing.T) {
 	cases := []struct{ why, text string }{
 		{"white space", " \r\n\t{ \"type\" : \"ping\" } \n"},
