@@ -101,11 +101,16 @@ func chunkSize(line []byte) (size uint64, ok bool) {
 
 // lineBuffered reports whether next need not wait.
 func (c *chunkReader) lineBuffered() bool {
+	return bytes.IndexByte(c.lines(), '\n') >= 0
+}
+
+// lines is what has come behind the chunk and its line end.
+func (c *chunkReader) lines() []byte {
 	p, _ := c.src.Peek(c.src.Buffered())
 	if c.within {
 		p = p[min(len(p), len("\r\n")):]
 	}
-	return bytes.IndexByte(p, '\n') >= 0
+	return p
 }
 
 // ready reports whether Read has bytes, or the end, without waiting.
@@ -113,10 +118,7 @@ func (c *chunkReader) ready() bool {
 	if c.left > 0 {
 		return c.src.Buffered() > 0
 	}
-	p, _ := c.src.Peek(c.src.Buffered())
-	if c.within {
-		p = p[min(len(p), len("\r\n")):]
-	}
+	p := c.lines()
 	i := bytes.IndexByte(p, '\n')
 	return i >= 0 && i+1 < len(p)
 }

@@ -135,6 +135,26 @@ func (r *fakeRelay) config() agent.Config {
 	}
 }
 
+// local is the service at local:80: accept is called for each connection, one
+// after the other.
+func (r *fakeRelay) local(accept func(net.Conn)) {
+	r.t.Helper()
+	ln, err := r.net.Listen("local:80")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			accept(conn)
+		}
+	}()
+}
+
 func echo(_ context.Context, s *agent.Stream) {
 	_, _ = io.Copy(s, s)
 	_ = s.CloseWrite()

@@ -34,20 +34,7 @@ func TestForwardHTTP_ServiceDown(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newFakeRelay(t)
 				if tt.local != nil {
-					ln, err := r.net.Listen("local:80")
-					if err != nil {
-						t.Fatal(err)
-					}
-					t.Cleanup(func() { ln.Close() })
-					go func() {
-						for {
-							conn, err := ln.Accept()
-							if err != nil {
-								return
-							}
-							tt.local(conn)
-						}
-					}()
+					r.local(tt.local)
 				}
 				c := serving(t, r, agent.ForwardHTTPWith("http://local:80", agent.HTTPOptions{DialContext: r.net.DialContext}))
 				req, _ := http.NewRequest(tt.method, "http://any/", strings.NewReader("x"))

@@ -22,24 +22,11 @@ import (
 // leave it open. It counts connections.
 func rawService(t *testing.T, r *fakeRelay, answers ...string) *countingDialer {
 	t.Helper()
-	ln, err := r.net.Listen("local:80")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
 	script := make(chan string, len(answers))
 	for _, a := range answers {
 		script <- a
 	}
-	go func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go answerRaw(conn, script)
-		}
-	}()
+	r.local(func(conn net.Conn) { go answerRaw(conn, script) })
 	return &countingDialer{net: &r.net}
 }
 

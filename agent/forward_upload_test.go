@@ -38,32 +38,21 @@ func TestForwardHTTP_EarlyAnswer(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newFakeRelay(t)
-				ln, err := r.net.Listen("local:80")
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { ln.Close() })
-				go func() {
-					for {
-						conn, err := ln.Accept()
-						if err != nil {
-							return
-						}
-						br := bufio.NewReader(conn)
-						req, _ := http.ReadRequest(br)
-						if req.Method == http.MethodGet {
-							_, _ = io.WriteString(conn, "HTTP/1.1 204 x\r\n\r\nOPEN")
-							continue
-						}
-						answer := strings.TrimSuffix(tt.answer, "OPEN")
-						_, _ = io.WriteString(conn, answer)
-						if answer != tt.answer {
-							defer conn.Close()
-						} else {
-							conn.Close()
-						}
+				r.local(func(conn net.Conn) {
+					br := bufio.NewReader(conn)
+					req, _ := http.ReadRequest(br)
+					if req.Method == http.MethodGet {
+						_, _ = io.WriteString(conn, "HTTP/1.1 204 x\r\n\r\nOPEN")
+						return
 					}
-				}()
+					answer := strings.TrimSuffix(tt.answer, "OPEN")
+					_, _ = io.WriteString(conn, answer)
+					if answer != tt.answer {
+						t.Cleanup(func() { conn.Close() })
+					} else {
+						conn.Close()
+					}
+				})
 				c := serving(t, r, agent.ForwardHTTPWith("http://local:80", agent.HTTPOptions{DialContext: r.net.DialContext}))
 				s := bareStream(c, "t")
 				s.write("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n")
@@ -106,25 +95,15 @@ func testForwardHTTPEarlyAnswerThenClose(t *testing.T) {
 
 // refusing is a service that answers 413 to the head of a request.
 func refusing(t *testing.T, r *fakeRelay) *countingDialer {
-	ln, err := r.net.Listen("local:80")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = http.ReadRequest(bufio.NewReader(conn))
-			_, _ = io.WriteString(conn, "HTTP/1.1 413 x\r\nContent-Length: 0\r\n\r\n")
-			go func() {
-				defer conn.Close()
-				_, _ = io.Copy(io.Discard, conn)
-			}()
-		}
-	}()
+	t.Helper()
+	r.local(func(conn net.Conn) {
+		_, _ = http.ReadRequest(bufio.NewReader(conn))
+		_, _ = io.WriteString(conn, "HTTP/1.1 413 x\r\nContent-Length: 0\r\n\r\n")
+		go func() {
+			defer conn.Close()
+			_, _ = io.Copy(io.Discard, conn)
+		}()
+	})
 	return &countingDialer{net: &r.net}
 }
 

@@ -165,35 +165,24 @@ func testHopAnnouncementEnds(t *testing.T) {
 func TestHop_RetriesOnce(t *testing.T) { synctest.Test(t, testHopRetriesOnce) }
 func testHopRetriesOnce(t *testing.T) {
 	r := newFakeRelay(t)
-	ln, err := r.net.Listen("local:80")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
 	var got atomic.Int64
-	go func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				br := bufio.NewReader(conn)
-				for i := range 2 { // the second request of a connection is read, and answered by a close
-					req, err := http.ReadRequest(br)
-					if err != nil {
-						return
-					}
-					_, _ = io.Copy(io.Discard, req.Body)
-					got.Add(1)
-					if i == 0 {
-						_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\n\r\n")
-					}
+	r.local(func(conn net.Conn) {
+		go func() {
+			defer conn.Close()
+			br := bufio.NewReader(conn)
+			for i := range 2 { // the second request of a connection is read, and answered by a close
+				req, err := http.ReadRequest(br)
+				if err != nil {
+					return
 				}
-			}()
-		}
-	}()
+				_, _ = io.Copy(io.Discard, req.Body)
+				got.Add(1)
+				if i == 0 {
+					_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\n\r\n")
+				}
+			}
+		}()
+	})
 	client := httpClient(serving(t, r, agent.ForwardHTTPWith("http://local:80", agent.HTTPOptions{DialContext: r.net.DialContext})))
 	for i, tt := range []struct {
 		method string

@@ -11,18 +11,16 @@ func (h *head) parseTrailers(p []byte) error {
 	}
 	unfold(p)
 	for {
-		var line []byte
-		line, p = cutLine(p)
-		if len(line) == 0 {
+		f, rest, err := cutField(p)
+		if err != nil {
+			return err
+		}
+		if f.name == nil {
 			return nil
 		}
-		name, value, ok := bytes.Cut(line, []byte{':'})
-		value = bytes.Trim(value, " \t")
-		if !ok || !isToken(name) || !isFieldValue(value) {
-			return errField
-		}
-		if mayTrail(name) {
-			h.fields = append(h.fields, field{name, value})
+		p = rest
+		if mayTrail(f.name) {
+			h.fields = append(h.fields, f)
 		}
 	}
 }
@@ -43,6 +41,21 @@ func mayTrail(name []byte) bool {
 		return false
 	}
 	return !bytes.HasPrefix(n, []byte("if-"))
+}
+
+// cutField cuts the first field from p. It has no name at the empty line that
+// ends them.
+func cutField(p []byte) (f field, rest []byte, err error) {
+	line, rest := cutLine(p)
+	if len(line) == 0 {
+		return field{}, rest, nil
+	}
+	name, value, ok := bytes.Cut(line, []byte{':'})
+	value = bytes.Trim(value, " \t")
+	if !ok || !isToken(name) || !isFieldValue(value) {
+		return field{}, nil, errField
+	}
+	return field{name, value}, rest, nil
 }
 
 // cutLine cuts the first line from p, without its end.

@@ -120,17 +120,15 @@ func (h *head) parseFields(p []byte) error {
 	unfold(p)
 	encoded := false
 	for {
-		var line []byte
-		line, p = cutLine(p)
-		if len(line) == 0 {
+		f, rest, err := cutField(p)
+		if err != nil {
+			return err
+		}
+		if f.name == nil {
 			break
 		}
-		name, value, ok := bytes.Cut(line, []byte{':'})
-		value = bytes.Trim(value, " \t")
-		if !ok || !isToken(name) || !isFieldValue(value) {
-			return errField
-		}
-		if err := h.take(name, value, &encoded); err != nil {
+		p = rest
+		if err := h.take(f, &encoded); err != nil {
 			return err
 		}
 	}
@@ -144,7 +142,8 @@ func (h *head) parseFields(p []byte) error {
 }
 
 // take keeps a field, or notes what one says about this hop.
-func (h *head) take(name, value []byte, encoded *bool) error {
+func (h *head) take(f field, encoded *bool) error {
+	name, value := f.name, f.value
 	var lower [24]byte
 	if len(name) <= len(lower) {
 		switch string(toLower(lower[:], name)) {
@@ -191,7 +190,7 @@ func (h *head) take(name, value []byte, encoded *bool) error {
 			}
 		}
 	}
-	h.fields = append(h.fields, field{name, value})
+	h.fields = append(h.fields, f)
 	return nil
 }
 
