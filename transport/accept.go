@@ -69,9 +69,9 @@ func hijackable(w http.ResponseWriter) bool {
 const answerRoom = 512
 
 // hijackWriter is the ResponseWriter that the WebSocket library sees. Its
-// Hijack puts conn's rawConn between the library and the network, with buffers
-// of conn's BufferSize: the 4 KiB twice that net/http has are most of what an
-// idle connection would cost.
+// Hijack puts the network beneath conn, and gives the library a view of it for
+// the handshake. The 4 KiB twice that net/http has are let go: they are most of
+// what an idle connection would cost.
 type hijackWriter struct {
 	http.ResponseWriter
 	conn    *wsConn

@@ -23,9 +23,10 @@ type Options struct {
 	// a slow peer, and must arrive, it should be as long as WriteTimeout. Zero
 	// means 1 second.
 	CloseTimeout time.Duration
-	// BufferSize is the size in bytes of the read and of the write buffer of
-	// an accepted connection. Zero means what net/http has (4 KiB); a
-	// relay's control sockets, which are idle most of their life, use less.
+	// BufferSize is the size in bytes of the buffer through which a connection
+	// reads the headers of frames, and frames that fit. It is held for as long
+	// as the connection lives. Zero means 4 KiB; a relay's control sockets,
+	// which are idle most of their life, use less.
 	BufferSize int
 }
 

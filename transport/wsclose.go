@@ -114,11 +114,11 @@ func (c *wsConn) cutOff() { c.raw.cutOff(c.end.Load()) }
 
 // The states of wsConn.reading.
 const (
-	readingHeld  = 1 << iota // a goroutine reads from ws
+	readingHeld  = 1 << iota // a goroutine reads frames
 	readingDrain             // Close wants what is left to be read and dropped
 )
 
-// takeReading gives the caller the reading side of ws, or says how the
+// takeReading gives the caller the reading side, or says how the
 // connection has ended.
 func (c *wsConn) takeReading() error {
 	if e := c.end.Load(); e != nil {
