@@ -461,12 +461,9 @@ func TestAttach_ComeAndGo(t *testing.T) {
 // connectTo opens a byte stream to a scripted host and returns both ends.
 func connectTo(t *testing.T, s *relaytest.Server, h *relaytest.Host) (client, host *transport.StreamConn) {
 	t.Helper()
-	conn, err := s.DialWS(context.Background(), "/connect/"+h.ID, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := byConnect(t, s, h.ID)
 	t.Cleanup(conn.CloseNow)
-	host, err = h.Open(nextDial(t, h))
+	host, err := h.Open(nextDial(t, h))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -327,10 +327,7 @@ func TestLimits_StreamsPerHost(t *testing.T) {
 		connectTo(t, s, h)
 		client, _ := connectTo(t, s, h)
 		get(s, "/hosts/h/x").want(t, "the third", 429, "host_limit")
-		conn, err := s.DialWS(context.Background(), "/connect/h", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := byConnect(t, s, "h")
 		wantEnd(t, conn, "the third", transport.CloseLimit, "limit")
 		client.Close()
 		time.Sleep(time.Second)

@@ -135,10 +135,7 @@ func TestCancel_ClientLeavesWhileDialing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := server(t, nil)
 		h := s.MustConnect("h", relaytest.HostConfig{Proto: 3})
-		conn, err := s.DialWS(context.Background(), "/connect/h", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := byConnect(t, s, "h")
 		d := nextDial(t, h)
 		conn.CloseNow()
 		synctest.Wait()
@@ -238,10 +235,7 @@ func TestDial_ServiceDownIsARefusal(t *testing.T) {
 		if !errors.As(err, &refused) || refused.Reason != "service down" {
 			t.Errorf("Dial: %v, want the host's refusal", err)
 		}
-		conn, err := s.DialWS(context.Background(), "/connect/h", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := byConnect(t, s, "h")
 		wantEnd(t, conn, "/connect", transport.CloseRefused, "service down")
 		settled(t, s, "after refusals")
 	})

@@ -121,6 +121,16 @@ func nextDial(t *testing.T, h *relaytest.Host) transport.StreamDial {
 	}
 }
 
+// byConnect begins a byte stream.
+func byConnect(t *testing.T, s *relaytest.Server, host string) transport.Conn {
+	t.Helper()
+	conn, err := s.DialWS(context.Background(), "/connect/"+host, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
 // readMessage reads one message.
 func readMessage(t *testing.T, c transport.Conn) (transport.MessageType, string) {
 	t.Helper()

@@ -27,10 +27,7 @@ func noSpares(c *relay.Config) { c.MaxSpares = -1 }
 func echoOnce(t *testing.T, s *relaytest.Server, host, word string) (took time.Duration) {
 	t.Helper()
 	start := time.Now()
-	conn, err := s.DialWS(context.Background(), "/connect/"+host, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := byConnect(t, s, host)
 	defer conn.CloseNow()
 	c := transport.NewStreamConn(conn)
 	if _, err := io.WriteString(c, word); err != nil {
@@ -296,10 +293,7 @@ func TestSpare_LateAnswerWins(t *testing.T) {
 			sc := transport.NewStreamConn(c)
 			io.Copy(sc, sc)
 		}})
-		first, err := s.DialWS(context.Background(), "/connect/h", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := byConnect(t, s, "h")
 		defer first.CloseNow()
 		spares(t, s, "before", 1)
 		if d := echoOnce(t, s, "h", "word"); d != 5*time.Second {
@@ -327,16 +321,10 @@ func TestSpare_NeverSentToAnotherProcess(t *testing.T) {
 		echoOnce(t, s, "h", "first")
 		echoOnce(t, s, "h", "second")
 		spares(t, s, "before", 2)
-		spoke, err := s.DialWS(context.Background(), "/connect/h", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		spoke := byConnect(t, s, "h")
 		defer spoke.CloseNow()
 		spoke.Write(transport.Binary, []byte("bytes"))
-		silent, err := s.DialWS(context.Background(), "/connect/h", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		silent := byConnect(t, s, "h")
 		defer silent.CloseNow()
 		synctest.Wait()
 		start := time.Now()
@@ -365,10 +353,7 @@ func TestSpare_SameProcessReconnected(t *testing.T) {
 		newSpareHost(t, s, cfg, func(c transport.Conn, freeze, thaw func()) { freeze() })
 		echoOnce(t, s, "h", "first")
 		spares(t, s, "before", 1)
-		conn, err := s.DialWS(context.Background(), "/connect/h", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := byConnect(t, s, "h")
 		defer conn.CloseNow()
 		c := transport.NewStreamConn(conn)
 		io.WriteString(c, "bytes")
@@ -409,10 +394,7 @@ func TestSpare_RefusalsAreTold(t *testing.T) {
 				echoOnce(t, s, "h", "first")
 				spares(t, s, "before", 1)
 				start := time.Now()
-				conn, err := s.DialWS(context.Background(), "/connect/h", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				conn := byConnect(t, s, "h")
 				conn.Write(transport.Binary, []byte("bytes"))
 				wantEnd(t, conn, tt.name, tt.code, tt.reason)
 				if d := time.Since(start); d != 0 {
@@ -447,19 +429,13 @@ func TestSpare_ClientLeavesBeforeTheAnswer(t *testing.T) {
 		h := newSpareHost(t, s, relaytest.HostConfig{}, func(c transport.Conn, freeze, thaw func()) { freeze() })
 		echoOnce(t, s, "h", "first")
 		spares(t, s, "before", 1)
-		conn, err := s.DialWS(context.Background(), "/connect/h", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := byConnect(t, s, "h")
 		synctest.Wait()
 		conn.CloseNow()
 		settled(t, s, "after the client was lost")
 		echoOnce(t, s, "h", "again")
 		spares(t, s, "again", 2)
-		conn, err = s.DialWS(context.Background(), "/connect/h", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn = byConnect(t, s, "h")
 		conn.Write(transport.Binary, []byte("fire and forget"))
 		conn.Close(transport.CloseNormal, "")
 		time.Sleep(3 * time.Second)
@@ -575,10 +551,7 @@ func TestSpare_ThawedOpenIsRefused(t *testing.T) {
 			}
 		})}, nil)
 		send := func(word string) transport.Conn {
-			conn, err := s.DialWS(context.Background(), "/connect/h", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn := byConnect(t, s, "h")
 			c := transport.NewStreamConn(conn)
 			io.WriteString(c, word)
 			c.CloseWrite()
@@ -609,10 +582,7 @@ func TestSpare_WhatMayHaveBegunIsNotSaidToHaveNot(t *testing.T) {
 		h := newSpareHost(t, s, relaytest.HostConfig{}, func(c transport.Conn, freeze, thaw func()) { freeze() })
 		echoOnce(t, s, "h", "first")
 		spares(t, s, "before", 1)
-		conn, err := s.DialWS(context.Background(), "/connect/h", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := byConnect(t, s, "h")
 		defer conn.CloseNow()
 		conn.Write(transport.Binary, []byte("bytes"))
 		synctest.Wait()

@@ -191,10 +191,7 @@ func TestStream_IdleForAnHour(t *testing.T) {
 				time.Sleep(30 * time.Second)
 			}
 		}()
-		conn, err := s.DialWS(context.Background(), "/connect/h", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := byConnect(t, s, "h")
 		client := transport.NewStreamConn(conn)
 		time.Sleep(time.Hour)
 		client.Write([]byte("still here"))
@@ -211,10 +208,7 @@ func TestStream_VanishedHostIsNoticed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := server(t, nil)
 		h := s.MustConnect("h", relaytest.HostConfig{Proto: 3})
-		conn, err := s.DialWS(context.Background(), "/connect/h", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := byConnect(t, s, "h")
 		_, freeze, err := h.OpenFreezable(nextDial(t, h))
 		if err != nil {
 			t.Fatal(err)
@@ -262,10 +256,7 @@ func TestConnect_HalfClose(t *testing.T) {
 			time.Sleep(time.Minute)
 			st.Write(bytes.ToUpper(b))
 		})}, nil)
-		conn, err := s.DialWS(context.Background(), "/connect/h", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := byConnect(t, s, "h")
 		c := transport.NewStreamConn(conn)
 		io.WriteString(c, "answer after my end")
 		c.CloseWrite()
@@ -281,10 +272,7 @@ func TestConnect_OtherTextCloses1003(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := server(t, nil)
 		h := s.MustConnect("h", relaytest.HostConfig{Proto: 3})
-		conn, err := s.DialWS(context.Background(), "/connect/h", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := byConnect(t, s, "h")
 		host, err := h.Open(nextDial(t, h))
 		if err != nil {
 			t.Fatal(err)
