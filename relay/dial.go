@@ -140,9 +140,7 @@ func (rt *roundTripper) roundTrip(r *http.Request) (*http.Response, error) {
 	}
 	resp, err := s.exchange(st.ctx, st, rt.target, out)
 	if err != nil {
-		if aborted := st.aborted(); aborted != nil {
-			err = aborted
-		} else if cause := context.Cause(r.Context()); cause != nil {
+		if cause := context.Cause(r.Context()); cause != nil && st.aborted() == nil {
 			err = cause
 		}
 		end()

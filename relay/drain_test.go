@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,6 +91,48 @@ func TestShutdown_EndOfContextCutsStreams(t *testing.T) {
 		if err := s.Relay.Shutdown(context.Background()); err != nil {
 			t.Errorf("a second Shutdown: %v", err)
 		}
+	})
+}
+
+// A request that a service has when the Shutdown's time is up is not answered
+// draining: that would say that it has not been reached, and the client would
+// send it again.
+func TestShutdown_CutsRequestsUnderWay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := server(t, nil)
+		s.StartAgent("v3", handler(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), nil)
+		s.MustConnect("v2", relaytest.HostConfig{OnDial: relaytest.AnswerHTTP(func(transport.HTTPRequest, []byte) (int, string) {
+			time.Sleep(time.Minute)
+			return 200, "too late"
+		})})
+		calls := make(map[string]chan reply)
+		for what, r := range map[string]struct{ method, path, body string }{
+			"a POST":           {"POST", "/hosts/v3/x", ""},
+			"a POST with body": {"POST", "/hosts/v3/x", "body"},
+			"a POST to v2":     {"POST", "/hosts/v2/x", "body"},
+			"a GET":            {"GET", "/hosts/v3/x", ""},
+		} {
+			c := make(chan reply, 1)
+			calls[what] = c
+			go func() { c <- do(s, r.method, r.path, r.body) }()
+		}
+		embedded := make(chan error, 1)
+		go func() {
+			r, _ := http.NewRequest("POST", "http://v3/x", nil)
+			_, err := s.Relay.RoundTripper("v3", relay.Target{}).RoundTrip(r)
+			embedded <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		go s.Relay.Shutdown(ctx)
+		for what, c := range calls {
+			(<-c).want(t, what+" when the time is up", 502, "stream_closed")
+		}
+		if err := <-embedded; !errors.Is(err, relay.ErrStreamClosed) {
+			t.Errorf("a RoundTrip when the time is up: %v, want ErrStreamClosed", err)
+		}
+		time.Sleep(time.Minute) // v2's service
 	})
 }
 

@@ -96,11 +96,15 @@ func (s *Server) exchangeIdle(ctx context.Context, hs *httpStream, out *outbound
 		} else if hs.ahead == nil && !hs.watch() || !hs.prove(ctx) {
 			// Not a byte before the proof: a dead stream has not seen the request.
 			hs.cut()
+			if ctx.Err() != nil {
+				return nil, false, openEnded(ctx)
+			}
 			return nil, true, ErrStreamClosed
 		}
 	}
 	resp, err = s.exchangeHTTP(ctx, hs, out, proveAfter)
-	return resp, err != nil && out.repeatable() && !hs.got.Load(), err
+	lost := err != nil && !hs.got.Load() && !errors.Is(err, ErrHeaderTimeout) // a service that is slow is so again
+	return resp, lost && out.repeatable(), err
 }
 
 // headerTimer bounds the wait for an answer. It starts when the request is
@@ -140,9 +144,23 @@ func whyNoAnswer(ctx context.Context, out *outbound, timer *headerTimer, otherwi
 	case out.upload.failed() != nil:
 		return uploadError(out.upload.failed())
 	case ctx.Err() != nil:
-		return openEnded(ctx)
+		return exchangeEnded(ctx)
 	}
 	return otherwise
+}
+
+// exchangeEnded is the typed error for the end of an exchange's context. The
+// service may have the request by then: an error that says it has not reached
+// it, as those of an open do, would have it sent twice.
+func exchangeEnded(ctx context.Context) error {
+	err := openEnded(ctx)
+	switch {
+	case errors.Is(err, ErrDraining), errors.Is(err, ErrClosed):
+		return Deny(ErrStreamClosed, "this node stopped before the answer came")
+	case errors.Is(err, ErrNoDialBack): // the caller's own deadline
+		return errClientGone
+	}
+	return err
 }
 
 // keepData keeps a data socket of a long exchange alive by protocol pings. The

@@ -126,7 +126,7 @@ func (s *Server) serveExchange(w http.ResponseWriter, r *http.Request, hub *hub,
 	resp, err := s.exchange(st.ctx, st, t, out)
 	if err != nil {
 		out.stopUpload(w)
-		return st.why(err)
+		return err
 	}
 	s.answer(w, rc, r, st, out, resp)
 	return nil

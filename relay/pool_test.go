@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -321,6 +322,52 @@ func TestPool_UnaskedBytesEndTheStream(t *testing.T) {
 		for range 5 {
 			get(s, "/hosts/h/x").want(t, "an answer to this very request", 200, "ok")
 			time.Sleep(3 * time.Second)
+		}
+	})
+}
+
+// A service that does not answer in time has the request; it is not sent again.
+func TestPool_HeaderTimeoutIsNotReplayed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := server(t, nil)
+		var n atomic.Int32
+		s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) {
+			if n.Add(1) > 1 {
+				<-r.Context().Done()
+			}
+		}), nil)
+		get(s, "/hosts/h/x").want(t, "the first", 200, "")
+		r := get(s, "/hosts/h/x")
+		r.want(t, "a slow answer over a kept stream", 504, "header_timeout")
+		r.wantWithin(t, "a slow answer over a kept stream", 65*time.Second)
+		if n.Load() != 2 {
+			t.Errorf("the service saw %d requests in all, want 2", n.Load())
+		}
+	})
+}
+
+// A client that leaves while a stream is proven is what ends its request, not the
+// stream.
+func TestPool_ClientLeavesDuringTheProof(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := server(t, nil)
+		requests := frozenPool(t, s)
+		get(s, "/hosts/h/first").want(t, "the first", 200, "ok")
+		time.Sleep(time.Second)
+		c, err := s.Transport().DialContext(t.Context(), "tcp", "relay.test:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		io.WriteString(c, "POST /hosts/h/second HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+		time.Sleep(50 * time.Millisecond)
+		c.(interface{ CloseWrite() error }).CloseWrite()
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || resp.StatusCode != 499 || resp.Header.Get("Dialback-Error") != "client_gone" {
+			t.Errorf("%v, %v; want 499 client_gone", resp, err)
+		}
+		if requests.Load() != 1 {
+			t.Errorf("the service saw %d requests, want the first one", requests.Load())
 		}
 	})
 }

@@ -24,7 +24,7 @@ func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if err != nil {
 		defer st.finish()
 		out.stopUpload(w)
-		return st.why(err)
+		return err
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		defer st.finish()
