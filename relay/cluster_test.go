@@ -2,9 +2,9 @@ package relay_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,7 +14,6 @@ import (
 	"github.com/dialback/dialback/agent"
 	"github.com/dialback/dialback/relay"
 	"github.com/dialback/dialback/relaytest"
-	"github.com/dialback/dialback/store"
 	"github.com/dialback/dialback/store/memory"
 	"github.com/dialback/dialback/store/storetest"
 	"github.com/dialback/dialback/transport"
@@ -322,90 +321,6 @@ func TestCluster_Revoke(t *testing.T) {
 	})
 }
 
-// A node that alone has lost the Store sends its hosts to a better place, over
-// 30 s; while nobody has the Store, nobody moves (fault 37).
-func TestCluster_CutOffNodeLosesItsHosts(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		shared := memory.New()
-		var faulty []*storetest.Faulty
-		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(cfg *relay.Config) {
-			f := storetest.NewFaulty(shared)
-			faulty = append(faulty, f)
-			cfg.Store = f
-		}})
-		c.Nodes[0].StartAgentOn(c.Balanced(0), "h", map[string]agent.Handler{"": text("served")}, nil)
-		time.Sleep(3 * time.Second) // the nodes know each other
-		down := storetest.Fault{Err: errors.New("down")}
-		faulty[0].Set("*", down)
-		faulty[1].Set("*", down)
-		time.Sleep(100 * time.Second)
-		get(c.Nodes[0], "/hosts/h/x").want(t, "nobody has the Store: the host stays", 200, "served")
-		if n := c.Nodes[0].Relay.Stats().Hosts; n != 1 {
-			t.Fatalf("%d hosts on the node, want 1: no host leaves because of an outage", n)
-		}
-		faulty[1].Clear()
-		time.Sleep(time.Minute)
-		get(c.Nodes[1], "/hosts/h/x").want(t, "the host has moved", 200, "served")
-		if n := c.Nodes[0].Relay.Stats().Hosts; n != 0 {
-			t.Errorf("%d hosts on the node that is cut off, want 0", n)
-		}
-	})
-}
-
-// The Store comes back empty: hosts are routable from every node within 10 s.
-func TestCluster_StoreComesBackEmpty(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		st := relaytest.NewLossyStore()
-		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(cfg *relay.Config) { cfg.Store = st }})
-		c.Nodes[0].MustConnect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("served")})
-		get(c.Nodes[1], "/hosts/h/x").want(t, "before", 200, "served")
-		st.Lose()
-		time.Sleep(10 * time.Second)
-		get(c.Nodes[1], "/hosts/h/x").want(t, "10 s after all was lost", 200, "served")
-	})
-}
-
-// Two processes with one NodeID: the newer wins, the older one closes its
-// hosts with 1012 and takes no new ones.
-func TestCluster_TwoProcessesWithOneNodeID(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := relaytest.NewCluster(t, 1, nil)
-		h := c.Nodes[0].MustConnect("h", relaytest.HostConfig{})
-		newer := server(t, func(cfg *relay.Config) {
-			cfg.Store, cfg.Node = c.Store, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
-		})
-		time.Sleep(6 * time.Second)
-		wantClosed(t, h, "the older process", transport.CloseRestart)
-		if _, err := c.Nodes[0].Connect("h", relaytest.HostConfig{}); handshakeStatus(err) != 503 {
-			t.Errorf("a new host at the older process: %v, want 503", err)
-		}
-		newer.MustConnect("h", relaytest.HostConfig{})
-	})
-}
-
-// A Store that loses its last writes forgets which process replaced which. The
-// older one, which knows, must not take the ID back: the newer one would refuse
-// all hosts from then on, and its tickets could not be handed over.
-func TestCluster_SupersededStaysSuperseded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		st := relaytest.NewLossyStore()
-		node := func() *relaytest.Server {
-			return server(t, func(cfg *relay.Config) {
-				cfg.Store, cfg.Node = st, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
-			})
-		}
-		node() // beats at 5 s, 10 s and so on
-		time.Sleep(2 * time.Second)
-		newer := node() // at 7 s, 12 s
-		time.Sleep(4500 * time.Millisecond)
-		st.Lose()
-		time.Sleep(10 * time.Second)
-		if _, err := newer.Connect("h", relaytest.HostConfig{}); err != nil {
-			t.Errorf("a host at the newer process, after the Store has lost everything: %v", err)
-		}
-	})
-}
-
 // Only nodes with the key may call /node/.
 func TestCluster_NodeCallsAreAuthenticated(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -443,101 +358,6 @@ func TestCluster_NodeMACBindsTheCall(t *testing.T) {
 	})
 }
 
-// A row of a living host is kept for as long as it pings (fault 36), and what
-// a dead node leaves behind is gone when its time is over.
-func TestCluster_RowsLiveWithTheirHosts(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := relaytest.NewCluster(t, 2, nil)
-		c.Nodes[0].StartAgentOn(c.Balanced(0), "h", map[string]agent.Handler{"": text("served")}, nil)
-		time.Sleep(15 * time.Minute) // three times the ttl
-		if _, err := c.Store.Current(context.Background(), "h"); err != nil {
-			t.Errorf("the row of a living host: %v", err)
-		}
-		get(c.Nodes[1], "/hosts/h/x").want(t, "after three times the ttl", 200, "served")
-		c.Nodes[1].MustConnect("ghost", relaytest.HostConfig{})
-		c.Nodes[1].Kill()
-		time.Sleep(6 * time.Minute)
-		if _, err := c.Store.Current(context.Background(), "ghost"); !errors.Is(err, store.ErrNotFound) {
-			t.Errorf("the row of a dead node's host: %v", err)
-		}
-	})
-}
-
-// A Store that has lost its last writes, and no lease with them, names an earlier
-// socket of a host. The node of the newer one puts that right when it is asked
-// for the host, by a client or by another node; it waited for the host's next
-// ping, half a minute, while all requests failed.
-func TestCluster_StoreNamesAnEarlierSocket(t *testing.T) {
-	for client := range 2 {
-		bubble(t, func(t *testing.T) {
-			st := relaytest.NewLossyStore()
-			c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(c *relay.Config) { c.Store = st }})
-			cfg := relaytest.HostConfig{OnDial: relaytest.AnswerText("here")}
-			c.Nodes[0].MustConnect("h", cfg)
-			earlier, err := st.Current(context.Background(), "h")
-			if err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Second)
-			c.Nodes[0].MustConnect("h", cfg)
-			nodes, err := st.Nodes(context.Background())
-			if err != nil {
-				t.Fatal(err)
-			}
-			st.Lose()
-			for _, n := range nodes {
-				st.KeepNode(context.Background(), n, 15*time.Second)
-			}
-			st.Ping(context.Background(), []store.Attachment{earlier}, 5*time.Minute)
-			start := time.Now()
-			get(c.Nodes[client], "/hosts/h/x").want(t, fmt.Sprintf("the host is on node 0, the client on node %d", client), 200, "here")
-			if d := time.Since(start); d > time.Second {
-				t.Errorf("took %v", d)
-			}
-		})
-	}
-}
-
-// A claim that the Store loses is written again within NodeBeat of it, though
-// neither a lease nor the Store itself seems to have been away.
-func TestCluster_LostClaimIsWrittenAgain(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		st := relaytest.NewLossyStore()
-		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(c *relay.Config) { c.Store = st }})
-		c.Nodes[0].MustConnect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("here")})
-		nodes, err := st.Nodes(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
-		st.Lose()
-		for _, n := range nodes {
-			st.KeepNode(context.Background(), n, 15*time.Second)
-		}
-		get(c.Nodes[1], "/hosts/h/x").want(t, "the claim is lost", 503, "host_offline")
-		time.Sleep(5*time.Second + 250*time.Millisecond)
-		get(c.Nodes[1], "/hosts/h/x").want(t, "NodeBeat and PingBatch later", 200, "here")
-	})
-}
-
-// A dial-back for a node whose lease the Store has lost is not answered 404: the
-// host would give the ticket up, and the client wait for it until DialTimeout.
-func TestCluster_DialBackForANodeWithoutALease(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		st := relaytest.NewLossyStore()
-		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(c *relay.Config) { c.Store = st }})
-		h := c.Nodes[0].MustConnect("h", relaytest.HostConfig{})
-		reply := async(c.Nodes[0], "/hosts/h/x")
-		d := nextDial(t, h)
-		st.Lose()
-		time.Sleep(2*time.Second + time.Millisecond) // node 1 has read the table
-		if _, err := c.Nodes[1].DialBackAs("h", d); handshakeStatus(err) != 503 {
-			t.Errorf("a dial-back on node 1 for node 0: %v, want 503", err)
-		}
-		h.Refuse(d, 502, "dial-back failed") // as a host does then
-		(<-reply).want(t, "the client is told at once", 502, "dial-back failed")
-	})
-}
-
 // A host has left, and is back between the two questions that another node asks
 // the Store: who is current, and how long ago it left. The answer to the second
 // one, that nothing has left, is not that it is offline.
@@ -558,5 +378,60 @@ func TestCluster_HostIsBackBetweenTwoReads(t *testing.T) {
 		r := <-reply
 		r.want(t, "it is back", 200, "back")
 		r.wantWithin(t, "it is back", time.Second)
+	})
+}
+
+// A node that asks a Store that hangs is late, and not dead: a dial-back that
+// passes to it is not given up.
+func TestCluster_DialBackToANodeThatWaitsForTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var stores []*storetest.Faulty
+		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(cfg *relay.Config) {
+			f := storetest.NewFaulty(cfg.Store)
+			stores, cfg.Store = append(stores, f), f
+		}})
+		h := c.Nodes[0].MustConnect("h", relaytest.HostConfig{})
+		reply := async(c.Nodes[0], "/hosts/h/x")
+		d := nextDial(t, h)
+		stores[0].Set("Current", storetest.Fault{Hang: true})
+		conn, err := c.Nodes[1].DialBackAs("h", d)
+		if err != nil {
+			t.Fatalf("by way of node 1, while the Store hangs for node 0: %v", err)
+		}
+		conn.Write(transport.Text, transport.Encode(transport.HTTPResponse{Status: 204}))
+		conn.Write(transport.Text, transport.Encode(transport.HTTPEnd{}))
+		(<-reply).want(t, "the Store hangs for node 0", 204, "")
+	})
+}
+
+// A host that gives a dial-back up while it is passed on says nothing of the node
+// that it was for: the hosts of that node stay within reach.
+func TestCluster_DialBackThatIsGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(cfg *relay.Config) {
+			dial := cfg.Node.DialContext
+			cfg.Node.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				select {
+				case <-time.After(100 * time.Millisecond): // the other node is far
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+				return dial(ctx, network, addr)
+			}
+		}})
+		h := c.Nodes[0].MustConnect("h", relaytest.HostConfig{})
+		c.Nodes[0].MustConnect("other", relaytest.HostConfig{OnDial: relaytest.AnswerText("other")})
+		async(c.Nodes[0], "/hosts/h/x")
+		d := nextDial(t, h)
+		conn, err := c.Nodes[1].Transport().DialContext(t.Context(), "tcp", strings.TrimPrefix(c.Nodes[1].URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "GET /v2/dial?hostId=h&ticket=%s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", d.Ticket)
+		time.Sleep(50 * time.Millisecond)
+		conn.Close()
+		get(c.Nodes[1], "/hosts/other/x").want(t, "a host of node 0", 200, "other")
+		h.Refuse(d, 502, "dial-back failed")
 	})
 }

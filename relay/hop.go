@@ -31,6 +31,10 @@ func (s *Server) hop(w http.ResponseWriter, r *http.Request, to store.Node) {
 		return
 	}
 	up, br, resp, err := s.reach(r, to)
+	if err != nil && r.Context().Err() != nil { // the host has given it up
+		s.writeError(w, r, "", errClientGone)
+		return
+	}
 	if err != nil || resp.StatusCode == http.StatusUnauthorized {
 		s.nodes.read() // the node may be another process since
 		if fresh, ok := s.nodes.byID(to.ID); ok && fresh.Incarnation != to.Incarnation {
@@ -88,7 +92,9 @@ func (s *Server) leaving() bool {
 func (s *Server) reach(r *http.Request, to store.Node) (net.Conn, *bufio.Reader, *http.Response, error) {
 	up, err := s.dialNode(r.Context(), to)
 	if err != nil {
-		s.nodes.suspect(to.Incarnation)
+		if r.Context().Err() == nil { // else the host has given it up, which says nothing of the node
+			s.nodes.suspect(to.Incarnation)
+		}
 		return nil, nil, nil, err
 	}
 	br := bufio.NewReader(up)
@@ -102,7 +108,8 @@ func (s *Server) reach(r *http.Request, to store.Node) (net.Conn, *bufio.Reader,
 
 // sendHop sends the upgrade and reads its answer.
 func (s *Server) sendHop(up net.Conn, br *bufio.Reader, r *http.Request, to store.Node) (*http.Response, error) {
-	up.SetDeadline(time.Now().Add(s.cfg.NodeTimeout))
+	// The other node asks the Store before it answers.
+	up.SetDeadline(time.Now().Add(s.cfg.NodeTimeout + s.cfg.StoreTimeout))
 	q := r.URL.Query()
 	uri := "/node/hop?" + url.Values{"hostId": {q.Get("hostId")}, "ticket": {q.Get("ticket")}, "via": {s.nodeID}}.Encode()
 	req, err := http.NewRequest(http.MethodGet, strings.TrimSuffix(to.URL, "/")+uri, nil)

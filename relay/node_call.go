@@ -110,7 +110,7 @@ func (s *Server) call(ctx context.Context, to store.Node, uri string, in, out an
 			s.nodes.suspect(to.Incarnation)
 			return errNodeDown
 		case err != nil:
-			if ctx.Err() != nil {
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				// The connections that are kept may be forgotten by the network,
 				// and each of them would cost another call its NodeTimeout.
 				s.nodeClient.CloseIdleConnections()

@@ -88,7 +88,7 @@ func (s *Server) onNodeDial(in nodeDial) nodeDialed {
 	case c.att.Generation > in.Generation:
 		// The caller has read the Store before the claim; or the Store has lost
 		// the claim, and names the earlier socket for as long as nobody says so.
-		s.pinger.confirm([]*controlConn{c}, nil)
+		s.confirmSoon(c)
 		return nodeDialed{retiredResult}
 	case c.att.ID != in.ID || c.att.Generation != in.Generation:
 		return nodeDialed{notMineResult}
@@ -107,6 +107,26 @@ func (s *Server) onNodeDial(in nodeDial) nodeDialed {
 	// The dial-back goes to the waiting node, which has no need to say so.
 	d.expire(s.cfg.DialTimeout, func() { c.forget(d, false) })
 	return nodeDialed{dialedResult}
+}
+
+// confirmSoon has the Store write again what it may have lost of c. It waits for
+// that, but not as long as a Store that hangs may take: the node that has called
+// would take this one for dead.
+func (s *Server) confirmSoon(c *controlConn) {
+	done := make(chan struct{})
+	confirm := func() {
+		defer close(done)
+		s.pinger.confirm([]*controlConn{c}, nil)
+	}
+	if !s.spawn(confirm) {
+		return
+	}
+	t := time.NewTimer(s.cfg.NodeTimeout / 2)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	}
 }
 
 // postOutcome tells the node that waits how a dial of its ended.

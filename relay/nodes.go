@@ -19,12 +19,15 @@ type nodeTable struct {
 	srv *Server
 
 	// Guarded by mu.
-	mu       sync.Mutex
-	nodes    map[string]store.Node // by incarnation
-	draining map[string]bool       // by ID
-	refused  map[string]time.Time  // incarnations that refused a call, and when
-	missing  map[string]time.Time  // incarnations that were not in the Store, and when
-	usurped  bool                  // another process has this node's ID
+	mu        sync.Mutex
+	nodes     map[string]store.Node // by incarnation
+	draining  map[string]bool       // by ID
+	refused   map[string]time.Time  // incarnations that refused a call, and when
+	missing   map[string]time.Time  // incarnations that were not in the Store, and when
+	startedAt time.Time             // of this process; see outrank
+	beats     uint64                // renewals that the Store has confirmed
+	unsure    bool                  // one has failed since: what it would have said is not known
+	usurped   bool                  // another process has this node's ID
 }
 
 // run renews the lease and reads the table until the Server closes.
@@ -46,8 +49,8 @@ func (t *nodeTable) run() {
 	}
 }
 
-// beat registers the node or renews its lease. A lease that had to be made anew
-// means that the Store may have lost more.
+// beat registers the node or renews its lease. A lease that had to be made anew,
+// or that lacks renewals, means that the Store may have lost more.
 func (t *nodeTable) beat() { t.srv.outage.observe(t.keep()) }
 
 // keep is one call of the Store; the error is a failure of it. A process that has
@@ -56,15 +59,15 @@ func (t *nodeTable) beat() { t.srv.outage.observe(t.keep()) }
 func (t *nodeTable) keep() error {
 	s := t.srv
 	ctx, cancel := s.storeContext()
+	defer cancel()
 	if t.isUsurped() {
-		defer cancel()
 		_, err := s.cfg.Store.Nodes(ctx)
 		return err
 	}
-	created, err := s.cfg.Store.KeepNode(ctx, store.Node{
-		ID: s.nodeID, URL: s.cfg.Node.URL, Incarnation: s.incarnation, StartedAt: s.startedAt, Draining: s.draining(),
-	}, s.cfg.NodeLease)
-	cancel()
+	lost, err := t.renew(ctx)
+	if errors.Is(err, store.ErrRetired) && t.outrank(ctx) {
+		lost, err = t.renew(ctx)
+	}
 	switch {
 	case errors.Is(err, store.ErrRetired):
 		t.mu.Lock()
@@ -72,10 +75,58 @@ func (t *nodeTable) keep() error {
 		t.mu.Unlock()
 		s.spawn(s.superseded)
 		return nil
-	case err == nil && created:
+	case lost:
 		s.assertAll()
 	}
 	return err
+}
+
+// renew is one KeepNode. It reports whether the Store may have lost rows of this
+// node: it says so, or may have said so in an answer that did not come.
+func (t *nodeTable) renew(ctx context.Context) (lost bool, err error) {
+	s := t.srv
+	n := store.Node{ID: s.nodeID, URL: s.cfg.Node.URL, Incarnation: s.incarnation, Draining: s.draining()}
+	t.mu.Lock()
+	n.StartedAt, n.Beat = t.startedAt, t.beats+1
+	t.mu.Unlock()
+	created, err := s.cfg.Store.KeepNode(ctx, n, s.cfg.NodeLease)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil {
+		t.unsure = t.unsure || failed(err)
+		return false, err
+	}
+	lost = created || t.unsure
+	t.unsure, t.beats = false, max(t.beats, n.Beat)
+	return lost, nil
+}
+
+// outrank makes a process that has never had its ID the one that started later,
+// if the clock of the one that has it is ahead: the Store gives the ID to the
+// later one. It reports whether that was so.
+func (t *nodeTable) outrank(ctx context.Context) bool {
+	t.mu.Lock()
+	had := t.beats > 0
+	t.mu.Unlock()
+	if had {
+		return false
+	}
+	list, err := t.srv.cfg.Store.Nodes(ctx)
+	if err != nil {
+		return false
+	}
+	for _, n := range list {
+		if n.ID == t.srv.nodeID && n.Incarnation != t.srv.incarnation {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			behind := t.startedAt.Before(n.StartedAt)
+			if behind {
+				t.startedAt = n.StartedAt.Add(time.Microsecond)
+			}
+			return behind
+		}
+	}
+	return false
 }
 
 func (t *nodeTable) isUsurped() bool {

@@ -44,6 +44,9 @@ func (p *pinger) flush() {
 	p.mu.Unlock()
 	conns := make([]*controlConn, 0, min(len(batch), pingBatchTo))
 	for c := range batch {
+		if c.isRetired() {
+			continue // a Store that has lost its end would name it again
+		}
 		if conns = append(conns, c); len(conns) == pingBatchTo {
 			p.confirm(conns, batch)
 			conns = conns[:0]

@@ -25,7 +25,6 @@ type Server struct {
 	log         *slog.Logger
 	nodeID      string
 	incarnation string
-	startedAt   time.Time
 	ctx         context.Context // ends with Close
 	cancel      context.CancelCauseFunc
 	limiter     *rate.Limiter // nil: no AcceptRate
@@ -57,12 +56,13 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, nodeID: cfg.Node.ID, incarnation: uuid.NewString(), startedAt: time.Now(), shared: shared}
+	s := &Server{cfg: cfg, log: cfg.Logger, nodeID: cfg.Node.ID, incarnation: uuid.NewString(), shared: shared}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.conns.open = make(map[transport.Conn]struct{})
 	s.registry.hubs = make(map[string]*hub)
 	s.tickets = tickets{nodeID: s.nodeID, key: cfg.Node.Key, pending: make(map[string]*dial)}
 	s.pinger.srv, s.recorder.srv, s.outage.srv, s.nodes.srv = s, s, s, s
+	s.nodes.startedAt = time.Now()
 	if cfg.AcceptRate > 0 {
 		s.limiter = rate.NewLimiter(rate.Limit(cfg.AcceptRate), max(1, int(cfg.AcceptRate)))
 	}

@@ -122,17 +122,23 @@ type Sockets interface {
 
 // Nodes records which relay nodes live.
 //
-// A new incarnation of a node ID always takes over. The Store remembers the
-// incarnation that held the ID before, even if its lease has run out or was
-// dropped, and refuses it from then on. It does so for TombstoneTTL and for the
-// 16 incarnations of a node that were replaced last; it may do so for longer.
+// A new incarnation of a node ID takes over. The Store remembers the incarnation
+// that held the ID before, even if its lease has run out or was dropped, and
+// refuses it from then on. It does so for TombstoneTTL and for the 16
+// incarnations of a node that were replaced last; it may do so for longer.
+//
+// A Store that loses writes may forget which of two processes was replaced, and
+// the older one would come as the new one. Therefore a live lease is not taken
+// over by an incarnation with an earlier StartedAt.
 type Nodes interface {
 	// KeepNode registers n, or renews its lease and updates its record, for
 	// lease from now. created says that no live lease of this incarnation
-	// stood: it is new, or had expired, and rows of this node may have been
-	// lost meanwhile.
+	// stood, or only one with a Beat below that of n less one: it is new, or
+	// had expired, or the Store has lost the renewals after that one; rows of
+	// this node may have been lost meanwhile.
 	//
-	// ErrRetired: another incarnation of this node ID has taken over.
+	// ErrRetired: another incarnation of this node ID has taken over, or has a
+	// live lease and a later StartedAt. Nothing is changed then.
 	KeepNode(ctx context.Context, n Node, lease time.Duration) (created bool, err error)
 
 	// Nodes lists the nodes with a live lease, ordered by ID (byte by byte).

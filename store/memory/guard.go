@@ -9,4 +9,6 @@ const (
 	guardCompareAndDelete = true // compare-and-delete: Retire and Detach touch no successor
 	guardTombstone        = true // tombstone: no Ping brings a retired socket back
 	guardSeq              = true // seq: a late Claim of an agent's earlier socket changes nothing
+	guardStart            = true // start: a process that was replaced does not take its ID back after a loss
+	guardBeat             = true // beat: a renewal says that earlier ones were lost
 )

@@ -7,6 +7,8 @@ var (
 	guardCompareAndDelete = true
 	guardTombstone        = true
 	guardSeq              = true
+	guardStart            = true
+	guardBeat             = true
 )
 
 // TakeOutGuard takes out a guard until restore is called; ok is false if there
@@ -17,6 +19,8 @@ func TakeOutGuard(name string) (restore func(), ok bool) {
 		"compare-and-delete": &guardCompareAndDelete,
 		"tombstone":          &guardTombstone,
 		"seq":                &guardSeq,
+		"start":              &guardStart,
+		"beat":               &guardBeat,
 	}[name]
 	if g == nil {
 		return nil, false

@@ -93,8 +93,12 @@ func (k *node) keep(n store.Node, lease time.Duration, now moment) (created bool
 			return false, store.ErrRetired
 		}
 	}
-	created = !k.live(now)
+	n.StartedAt = instant(n.StartedAt.UnixMicro())
+	created = !k.live(now) || guardBeat && k.rec.Beat+1 < n.Beat
 	if old := k.rec.Incarnation; old != n.Incarnation {
+		if guardStart && k.live(now) && n.StartedAt.Before(k.rec.StartedAt) {
+			return false, store.ErrRetired
+		}
 		created = true
 		k.replaced = append(k.replaced, replacement{old, add(now.mono, store.TombstoneTTL)})
 		if extra := len(k.replaced) - replacedKept; extra > 0 {
@@ -102,7 +106,6 @@ func (k *node) keep(n store.Node, lease time.Duration, now moment) (created bool
 		}
 	}
 	k.rec = n
-	k.rec.StartedAt = instant(n.StartedAt.UnixMicro())
 	k.expires = add(now.mono, lease)
 	return created, nil
 }

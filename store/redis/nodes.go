@@ -29,7 +29,7 @@ func (s *Store) KeepNode(ctx context.Context, n store.Node, lease time.Duration)
 	if _, err := s.do(ctx, "keep node", list); err != nil {
 		return false, err
 	}
-	args := append([]any{n.Incarnation, ttl, rand.Text()}, nodeFields(n)...)
+	args := append([]any{n.Incarnation, ttl, rand.Text(), formatTime(n.StartedAt), n.Beat}, nodeFields(n)...)
 	replies, err := s.do(ctx, "keep node", command{keepScript, s.keys.node(n.ID), args})
 	if err != nil {
 		return false, err
@@ -93,13 +93,13 @@ func (s *Store) DropNode(ctx context.Context, id, incarnation string) error {
 	return err
 }
 
-// nodeFields lists what the script does not know of a node.
+// nodeFields lists what the script does not look at.
 func nodeFields(n store.Node) []any {
 	draining := ""
 	if n.Draining {
 		draining = "1"
 	}
-	return []any{"url", n.URL, "at", formatTime(n.StartedAt), "draining", draining}
+	return []any{"url", n.URL, "draining", draining}
 }
 
 func parseNode(id string, reply any) (n store.Node, live bool, err error) {
@@ -117,6 +117,8 @@ func parseNode(id string, reply any) (n store.Node, live bool, err error) {
 			n.URL = value
 		case "at":
 			n.StartedAt = p.time(value)
+		case "beat":
+			n.Beat = p.uint(value)
 		case "draining":
 			n.Draining = value != ""
 		}

@@ -12,12 +12,14 @@ import (
 var nodeCases = []testCase{
 	{name: "KeepNodeIsVisibleOnEveryNode", run: keepNodeIsVisible},
 	{name: "KeepNodeSaysWhetherItCreatedTheLease", run: keepNodeCreated, timed: true},
+	{name: "KeepNodeSaysThatRenewalsWereLost", run: keepNodeLost},
 	{name: "KeepNodeUpdatesTheRecord", run: keepNodeUpdates},
 	{name: "NodesAreOrderedByID", run: nodesAreOrdered},
 	{name: "ALeaseExpiresAtItsDeadline", run: leaseExpires, timed: true},
 	{name: "ANewIncarnationTakesOver", run: newIncarnationTakesOver},
 	{name: "ANewIncarnationTakesOverAnExpiredLease", run: takeOverExpired},
 	{name: "ANewIncarnationTakesOverADroppedLease", run: takeOverDropped},
+	{name: "AnEarlierIncarnationDoesNotTakeOver", run: earlierDoesNotTakeOver},
 	{name: "SixteenReplacedIncarnationsAreRemembered", run: sixteenReplaced},
 	{name: "DropNodeEndsOnlyItsOwnLease", run: dropNode},
 	{name: "AReplacedIncarnationIsRefusedForADay", run: replacedForADay, long: true},
@@ -96,6 +98,26 @@ func keepNodeCreated(e *env) {
 	e.keep(e.B, n, lease, true, "the lease was dropped")
 }
 
+// The Store does not have to lose anything for that: a number is left out.
+func keepNodeLost(e *env) {
+	n := nodeOf("a", "1")
+	for _, step := range []struct {
+		beat    uint64
+		created bool
+		rule    string
+	}{
+		{1, true, "no lease stood"},
+		{2, false, "the lease stands, and has renewal 1"},
+		{2, false, "a renewal of which the caller heard nothing is made again"},
+		{4, true, "renewal 3 is not there any more, nor what was written since"},
+		{5, false, "renewal 4 is there"},
+	} {
+		n.Beat = step.beat
+		e.keep(e.A, n, e.far, step.created, step.rule)
+		e.wantNodes("KeepNode updates the record", n)
+	}
+}
+
 func keepNodeUpdates(e *env) {
 	n := nodeOf("a", "1")
 	e.keep(e.A, n, e.far, true, "no lease stood")
@@ -162,6 +184,18 @@ func takeOverDropped(e *env) {
 	e.keep(e.B, next, e.far, true, "no lease stood")
 	e.wantRefused(e.A, old, "the newer incarnation wins, also when the older one had dropped its lease")
 	e.wantNodes("a refused KeepNode changes nothing", next)
+}
+
+func earlierDoesNotTakeOver(e *env) {
+	old, next := nodeOf("a", "old"), nodeOf("a", "new")
+	next.StartedAt = old.StartedAt.Add(time.Microsecond)
+	e.keep(e.A, next, e.far, true, "no lease stood")
+	e.wantRefused(e.B, old, "a Store that has lost who was replaced knows it by who started earlier")
+	e.wantNodes("a refused KeepNode changes nothing", next)
+	e.keep(e.A, next, e.far, false, "the lease stands")
+	e.drop(e.A, next.ID, next.Incarnation)
+	e.keep(e.B, old, e.far, true, "nobody has a live lease: a process whose clock is behind may start")
+	e.wantNodes("it holds the ID", old)
 }
 
 func sixteenReplaced(e *env) {

@@ -25,7 +25,8 @@ type replaced struct {
 	Until       time.Time
 }
 
-// keep says whether no live lease of this incarnation stood.
+// keep says whether no live lease of this incarnation stood, or one without its
+// last renewals.
 func (k *node) keep(n store.Node, lease time.Duration, now time.Time) (created bool, err error) {
 	k.Replaced = slices.DeleteFunc(k.Replaced, func(r replaced) bool { return !now.Before(r.Until) })
 	for _, r := range k.Replaced {
@@ -33,8 +34,12 @@ func (k *node) keep(n store.Node, lease time.Duration, now time.Time) (created b
 			return false, store.ErrRetired
 		}
 	}
-	created = !now.Before(k.Expires)
+	live := now.Before(k.Expires)
+	created = !live || k.Node.Beat+1 < n.Beat
 	if old := k.Node.Incarnation; old != "" && old != n.Incarnation {
+		if live && n.StartedAt.Before(k.Node.StartedAt) {
+			return false, store.ErrRetired
+		}
 		created = true
 		k.Replaced = append(k.Replaced, replaced{old, now.Add(store.TombstoneTTL)})
 		k.Replaced = k.Replaced[max(0, len(k.Replaced)-replacedKept):]
