@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"time"
 
 	"github.com/dialback/dialback/relay"
@@ -27,6 +28,7 @@ type ask struct {
 	Chunks int           // pieces of a stream
 	Gap    time.Duration // between them
 	Leave  time.Duration // the client leaves then; zero means never
+	Half   time.Duration // the client of a request ends its direction then; zero means never
 	final  bool          // after all faults have ended
 }
 
@@ -43,6 +45,9 @@ func (a ask) String() string {
 	}
 	if a.Leave > 0 {
 		s += fmt.Sprintf(", leaves after %v", a.Leave)
+	}
+	if a.Half > 0 {
+		s += fmt.Sprintf(", half closes after %v", a.Half)
 	}
 	return s
 }
@@ -80,6 +85,9 @@ func (w *World) do(a ask) {
 	case byDial:
 		code = w.dial(ctx, r)
 	}
+	if a.Half > 0 && (code == "client_gone" || code == lostConnection || code == broken) {
+		code = halfClosed
+	}
 	if code != "" && errors.Is(context.Cause(ctx), errLeft) {
 		code = clientLeft
 	} else if code != "" && ctx.Err() != nil {
@@ -110,6 +118,11 @@ func (w *World) exchange(ctx context.Context, r *request, slot string) string {
 	}
 	if a.Key {
 		req.Header.Set("Idempotency-Key", a.ID)
+	}
+	if a.Half > 0 {
+		half := newHalfCloser(a.Half)
+		defer half.stop()
+		req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: half.got}))
 	}
 	resp, err := w.transport(slot).RoundTrip(req)
 	if err != nil {

@@ -27,7 +27,9 @@
 // process that crashes is cut off at once, or vanishes without a word; it comes
 // back as another process, nodes with the same or another id. The Store fails,
 // hangs, is slow or loses replies, for one node or all; it loses what was
-// written last, or everything; its clock jumps. A host may have a double.
+// written last, or everything; its clock jumps. A host may have a double, and so
+// may a node's ID. Clients leave, or end their direction in the midst of a
+// request; services may be slower than the relay waits.
 //
 // # What is observed
 //

@@ -60,17 +60,8 @@ func (w *World) twinNode(slot string) {
 		return
 	}
 	w.causes.begin(nodeFault, slot, "twin")
-	w.mu.Lock()
-	w.twins[slot] = true
-	w.mu.Unlock()
 	n.listener.Close()
 	w.startNode(slot, n.id)
-}
-
-func (w *World) hadTwin(slot string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.twins[slot]
 }
 
 // endTwins ends all processes of a slot but the newest.
@@ -262,10 +253,14 @@ func (w *World) storeFails(slot, method string, f storetest.Fault) {
 }
 
 func (w *World) storeWorks() {
-	for _, s := range w.schedule.slots() {
-		if n := w.at(s); n != nil {
-			n.seam.faulty.Clear()
-		}
+	w.mu.Lock()
+	var all []*nodeProc
+	for _, n := range w.procs { // those with a twin too
+		all = append(all, n)
+	}
+	w.mu.Unlock()
+	for _, n := range all {
+		n.seam.faulty.Clear()
 	}
 	w.causes.end(storeFault, "", "")
 }

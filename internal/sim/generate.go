@@ -104,6 +104,12 @@ func (g *generator) anything(host, slot string) ask {
 	case get, post:
 		a.Size = pick(g.random, 0, 10, 3000, 80_000)
 		a.Delay = pick(g.random, 0, 0, 20*time.Millisecond, 500*time.Millisecond, 2*time.Second)
+		if g.chance(2) {
+			a.Delay = headerTimeout + 5*time.Second
+		}
+		if g.chance(5) {
+			a.Half = g.within(time.Millisecond, 2*time.Second)
+		}
 		if a.Kind == post {
 			a.Body = pick(g.random, 0, 0, 50, 5000, 70_000)
 			a.Key = g.chance(25)

@@ -23,4 +23,6 @@ var Guards = []Guard{
 	{"replay rule", []string{"I6 at most once", "I6 not reached"}},
 	{"pong after confirmation", []string{"I2 pong"}},
 	{"opened once", []string{"I6 at most once"}},
+	{"start", []string{"I3 well again", "I8 nothing left"}},
+	{"beat", []string{"I7 lost claim"}},
 }

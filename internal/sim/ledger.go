@@ -43,11 +43,15 @@ type hostTruth struct {
 	now      *sockTruth // nil: nothing
 	history  []naming
 	newest   *sockTruth // that was claimed last
-	reverted []span     // when the Store had lost the claim of newest
+	reverted []lostClaim
 }
 
-// span is a time; to is negative while it lasts.
-type span struct{ from, to time.Duration }
+// lostClaim is a time for which the Store had lost the claim of the newest socket;
+// to is negative while it lasts.
+type lostClaim struct {
+	of       *sockTruth
+	from, to time.Duration
+}
 
 type naming struct {
 	of *sockTruth // nil: nothing
@@ -60,6 +64,7 @@ type sockTruth struct {
 	until   stamp // when it was no longer named; counts while it is not now
 	gone    stamp // when it was retired or detached; zero while it was not
 	goneWhy store.Reason
+	ended   bool // it was gone once, and the Store may have lost that
 	claimed stamp
 }
 
@@ -104,11 +109,25 @@ func (l *ledger) lookLocked(hostID string) (was, is *sockTruth) {
 		was.until = at
 	}
 	h.now = is
-	if n := len(h.reverted); n > 0 && h.reverted[n-1].to < 0 && (is == h.newest || h.newest.gone.n != 0) {
-		h.reverted[n-1].to = at.t
+	if is == h.newest {
+		h.restored(at.t)
 	}
 	h.history = append(h.history, naming{is, at})
 	return was, is
+}
+
+// reverts reports whether the claim of the newest socket is lost now.
+func (h *hostTruth) reverts() bool {
+	n := len(h.reverted)
+	return n > 0 && h.reverted[n-1].to < 0
+}
+
+// restored: at t the Store names the newest socket again, or is right to name
+// another or none.
+func (h *hostTruth) restored(t time.Duration) {
+	if h.reverts() {
+		h.reverted[len(h.reverted)-1].to = t
+	}
 }
 
 func nameOf(s *sockTruth) string {
@@ -152,10 +171,10 @@ func (l *ledger) names(hostID string) *sockTruth {
 }
 
 // changedWithin reports whether the host's naming changed between two times, or
-// named nothing then, or not the socket that was claimed last. The last is what a
-// Store does that has lost a claim, until the node of that socket has it written
-// again: at once when it is asked for the host, NodeBeat after the claim, or at
-// the host's next ping.
+// named nothing then, or a socket that has ended, or not the socket that was
+// claimed last. The last is what a Store does that has lost a claim, until the
+// node of that socket has it written again: at once when it is asked for the
+// host, or when its next renewal tells it of the loss (see judgeLost).
 func (l *ledger) changedWithin(hostID string, from, to time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,7 +193,7 @@ func (l *ledger) changedWithin(hostID string, from, to time.Duration) bool {
 			return true
 		}
 	}
-	return before == nil
+	return before == nil || before.ended
 }
 
 // claim is Claim with its observation.
@@ -194,7 +213,10 @@ func (l *ledger) claim(ctx context.Context, a store.Attachment, ttl time.Duratio
 		l.byMet[string(a.Meta)] = s
 	}
 	s.att = c.Current
-	l.hostLocked(a.HostID).newest = s
+	if h := l.hostLocked(a.HostID); h.newest != s {
+		h.restored(l.tr.now().t)
+		h.newest = s
+	}
 	if before != nil && before != s && before.att.Instance != "" && before.att.Instance == a.Instance && before.att.Seq > a.Seq {
 		l.tr.violated("I1 seq", "a claim of seq %d has taken %s from %s of the same instance with seq %d", a.Seq, a.HostID, before.name(), before.att.Seq)
 	}
@@ -234,7 +256,10 @@ func (l *ledger) retire(ref store.Ref, why store.Reason, do func(storeRetirer) e
 	s := l.socks[ref.ID]
 	l.tr.log("store: retire %s (%s): %v", nameOf(s), why, err)
 	if err == nil && s != nil && s.gone.n == 0 && s.att.Generation == ref.Generation {
-		s.gone, s.goneWhy = l.tr.now(), why
+		s.gone, s.goneWhy, s.ended = l.tr.now(), why, true
+		if h := l.hostLocked(ref.HostID); h.newest == s {
+			h.restored(s.gone.t)
+		}
 	}
 	_, after := l.lookLocked(ref.HostID)
 	if before != nil && after != before && before.att.Generation > ref.Generation {
@@ -298,10 +323,28 @@ func (l *ledger) lose(d time.Duration, everything bool) {
 	l.lost = append(l.lost, loss{since, now})
 	for id, h := range l.hosts {
 		l.lookLocked(id)
-		if h.newest != nil && h.now != h.newest && h.newest.gone.n == 0 {
-			h.reverted = append(h.reverted, span{now.t, -1})
+		if h.newest != nil && h.now != h.newest && !h.newest.ended && !h.reverts() {
+			h.reverted = append(h.reverted, lostClaim{h.newest, now.t, -1})
 		}
 	}
+}
+
+// lostClaims lists what the Store has lost, with the ends so far.
+func (l *ledger) lostClaims() []lostClaim {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.tr.now().t
+	var all []lostClaim
+	for id, h := range l.hosts {
+		l.lookLocked(id)
+		for _, c := range h.reverted {
+			if c.to < 0 {
+				c.to = now
+			}
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // at is what was named at time t; known is false if nothing had been yet.

@@ -15,6 +15,7 @@ import (
 func (g *generator) motif(at time.Duration) {
 	all := []func(time.Duration){
 		g.dialBackAfterMove, g.lateClaim, g.workLost, g.pingAndGone, g.lateEnd, g.unheardReplacement, g.comeBackHere, g.frozenHost, g.drainedHost, g.lateAnswer, g.keptAndMoved,
+		g.lostRenewals, g.forgottenTwin,
 	}
 	all[g.intn(len(all))](at)
 }
@@ -99,13 +100,16 @@ func (g *generator) workLost(at time.Duration) {
 	g.step(at+100*time.Millisecond, func(w *World) { w.restartHost(h) }, "restart %s", h)
 }
 
-// pingAndGone: control sockets end while their pings are with the Store.
+// pingAndGone: control sockets end while their pings are on the way to the Store.
 func (g *generator) pingAndGone(at time.Duration) {
 	h := g.host()
+	delay := g.within(100*time.Millisecond, 450*time.Millisecond)
+	g.step(at, func(w *World) { w.storeFails("*", "Ping", storetest.Fault{Delay: delay}) }, "each ping takes %v to the Store", delay)
 	for range 2 + g.intn(3) {
 		g.step(at, func(w *World) { w.cutLink(linkID{h, "*"}, kindControl) }, "cut the control socket of %s", h)
-		at += g.within(350*time.Millisecond, 900*time.Millisecond)
+		at += g.within(350*time.Millisecond, 1200*time.Millisecond)
 	}
+	g.step(at, func(w *World) { w.storeWorks() }, "the Store works")
 	g.ask(at+g.within(0, time.Second), g.anything(h, g.slot()))
 }
 

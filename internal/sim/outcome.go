@@ -128,7 +128,7 @@ func (o *outcomes) end(r *request, code string) {
 	case "ok":
 	case lostConnection:
 		r.unknown = true
-	case clientLeft:
+	case clientLeft, halfClosed:
 		r.left = true
 	default:
 		r.code = code
@@ -150,6 +150,7 @@ func (o *outcomes) end(r *request, code string) {
 const (
 	lostConnection = "lost connection"
 	clientLeft     = "client left"
+	halfClosed     = "client half closed" // what a client finds that ended its direction
 	timedOut       = "no end"
 	broken         = "broken off" // a stream or an answer, after it had begun
 )
@@ -169,13 +170,15 @@ func (o *outcomes) working(host string) []*request {
 	return list
 }
 
-// under lists what is under way to the host.
+// under lists what is under way to the host, if it has had the time to reach its
+// node.
 func (o *outcomes) under(host string) []*request {
+	arrived := o.w.tr.now().t - 10*o.w.schedule.slowestDelay()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var list []*request
 	for _, r := range o.all {
-		if r.host == host && r.ended.n == 0 && !r.ask.final {
+		if r.host == host && r.ended.n == 0 && !r.ask.final && r.began.t <= arrived {
 			list = append(list, r)
 		}
 	}

@@ -1,13 +1,16 @@
 package sim_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"reflect"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -80,7 +83,20 @@ func TestSim_Seeds(t *testing.T) {
 			t.Fatalf("%d of %d schedules failed: no more are run", failed, seed-*first+1)
 		}
 	}
-	t.Logf("%d schedules, seeds %d to %d, in %v; requests and streams by how they ended: %v", n, *first, *first+n-1, time.Since(begun).Round(time.Second), ends)
+	t.Logf("%d schedules, seeds %d to %d, in %v, %d failed; requests and streams by how they ended:\n%s",
+		n, *first, *first+n-1, time.Since(begun).Round(time.Second), failed, table(ends))
+}
+
+// table is one line for each way to end, the most frequent one first.
+func table(ends map[string]int) string {
+	codes := slices.SortedFunc(maps.Keys(ends), func(a, b string) int {
+		return cmp.Or(ends[b]-ends[a], strings.Compare(a, b))
+	})
+	var s strings.Builder
+	for _, code := range codes {
+		fmt.Fprintf(&s, "ended\t%d\t%s\n", ends[code], code)
+	}
+	return s.String()
 }
 
 // A seed is a schedule: the same one each time, and another one for each seed.

@@ -32,7 +32,6 @@ type World struct {
 	procs    map[*process]*nodeProc
 	slots    map[string]*nodeProc
 	leaving  map[string]bool // slots that drain
-	twins    map[string]bool // slots that had two processes at once
 	hosts    map[string][]*hostProc
 	homes    map[string]int
 	slow     map[string]time.Duration
@@ -73,7 +72,7 @@ func Run(s *Schedule) *Result {
 func newWorld(s *Schedule) *World {
 	w := &World{
 		schedule: s, tr: newTrace(), quiet: log.New(io.Discard, "", 0),
-		procs: make(map[*process]*nodeProc), slots: make(map[string]*nodeProc), leaving: make(map[string]bool), twins: make(map[string]bool),
+		procs: make(map[*process]*nodeProc), slots: make(map[string]*nodeProc), leaving: make(map[string]bool),
 		hosts: make(map[string][]*hostProc), homes: make(map[string]int), slow: make(map[string]time.Duration), labels: make(map[string]int),
 	}
 	w.ledger = newLedger(w.tr)
@@ -173,6 +172,7 @@ func (w *World) settle() {
 	}
 	time.Sleep(15 * time.Second) // spares that are being dialed
 	w.countLeft()
+	w.judgeLost()
 }
 
 // countLeft requires that no node counts anything that is over: each host has
@@ -242,12 +242,6 @@ func (w *World) heal() {
 			w.restartNode(slot, "")
 		}
 		w.endTwins(slot)
-		if w.hadTwin(slot) {
-			// Two processes with one ID, and a Store that forgets within seconds
-			// which of them came later: the later one may refuse hosts for good,
-			// and says so in its log. A restart is what is left.
-			w.restartNode(slot, "")
-		}
 	}
 	for _, h := range w.schedule.Hosts {
 		running := w.running(h.Name)
