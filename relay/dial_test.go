@@ -427,6 +427,27 @@ func TestOutage_DetachIsMadeGood(t *testing.T) {
 	})
 }
 
+// Nor does one that was retired then: its mark is written with its reason.
+func TestOutage_RetireIsMadeGood(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := storetest.NewFaulty(memory.New())
+		s := server(t, func(c *relay.Config) { c.Store = st })
+		s.MustConnect("h", relaytest.HostConfig{})
+		time.Sleep(109 * time.Second)
+		st.Set("*", storetest.Fault{Err: errors.New("down")})
+		time.Sleep(3 * time.Second) // it is stale by now
+		if n := s.Relay.Stats().Hosts; n != 0 {
+			t.Fatalf("%d hosts, want none: it has been silent for StaleAfter", n)
+		}
+		st.Clear()
+		time.Sleep(2 * time.Second)
+		seen, err := st.LastSeen(t.Context(), []string{"h"})
+		if s := seen["h"]; err != nil || s.Attached || s.Reason != store.ReasonStale {
+			t.Errorf("the Store says %+v, %v; want a tombstone with the reason stale", s, err)
+		}
+	})
+}
+
 // One Detach fails, or its reply is lost, and the Store is there all the time: as
 // when a thousand hosts leave at once and the Store's client is behind. The host
 // is not current for the whole of RowTTL because of that.

@@ -18,10 +18,18 @@ type outage struct {
 	// Guarded by mu.
 	mu     sync.Mutex
 	isOut  bool
-	asking bool        // confirm is on
-	owed   []store.Ref // sockets that ended and could not be detached; at most maxOwed, the rest expire
+	asking bool // confirm is on
+	owed   []debt
 }
 
+// debt is the mark of a socket that was retired or ended, and could not be
+// written.
+type debt struct {
+	ref store.Ref
+	why store.Reason
+}
+
+// maxOwed bounds what is remembered: the rows of the rest expire.
 const maxOwed = 10_000
 
 // failed reports whether err is a failure of the Store. The sentinels of the
@@ -105,13 +113,13 @@ func (o *outage) out() bool {
 	return o.isOut
 }
 
-// owe remembers a Detach that failed, until repay. Its error is to be observed
-// after that.
-func (o *outage) owe(ref store.Ref) {
+// owe remembers a mark that could not be written, until repay. The error is to
+// be observed after that.
+func (o *outage) owe(d debt) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.owed) < maxOwed {
-		o.owed = append(o.owed, ref)
+		o.owed = append(o.owed, d)
 	}
 }
 
@@ -146,21 +154,31 @@ func (o *outage) probe() {
 	o.observe(o.repay())
 }
 
-// repay detaches what is owed, until a call fails: the rest is still owed then.
+// repay writes what is owed, until a call fails: the rest is still owed then.
 func (o *outage) repay() error {
 	o.mu.Lock()
 	owed := o.owed
 	o.owed = nil
 	o.mu.Unlock()
-	for i, ref := range owed {
-		if err := o.srv.disown(ref); err != nil {
-			for _, ref := range owed[i:] {
-				o.owe(ref)
+	for i, d := range owed {
+		if err := o.srv.mark(d); err != nil {
+			for _, d := range owed[i:] {
+				o.owe(d)
 			}
 			return err
 		}
 	}
 	return nil
+}
+
+// mark writes that a socket is retired, or has ended.
+func (s *Server) mark(d debt) error {
+	if d.why == store.ReasonGone {
+		return s.disown(d.ref)
+	}
+	ctx, cancel := s.storeContext()
+	defer cancel()
+	return s.cfg.Store.Retire(ctx, d.ref, d.why)
 }
 
 // cutOff reports whether another node has the Store: then this one is the one

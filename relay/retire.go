@@ -48,7 +48,7 @@ func (c *controlConn) retire(why store.Reason, code transport.CloseCode, reason 
 		ctx, cancel := c.srv.storeContext()
 		err := c.srv.cfg.Store.Retire(ctx, c.att.Ref(), why)
 		cancel()
-		c.srv.outage.observe(err)
+		c.owed(why, err)
 	}
 	c.conn.Close(code, reason)
 	c.detachedHook(why)
@@ -70,10 +70,13 @@ func (c *controlConn) ended(err error) {
 }
 
 // detach tells the Store that the socket ended.
-func (c *controlConn) detach() {
-	err := c.srv.disown(c.att.Ref())
-	if err != nil {
-		c.srv.outage.owe(c.att.Ref())
+func (c *controlConn) detach() { c.owed(store.ReasonGone, c.srv.disown(c.att.Ref())) }
+
+// owed takes the outcome of writing the socket's mark: if that failed, the Store
+// may go on naming it until it is made good.
+func (c *controlConn) owed(why store.Reason, err error) {
+	if failed(err) {
+		c.srv.outage.owe(debt{c.att.Ref(), why})
 	}
 	c.srv.outage.observe(err)
 }
