@@ -300,12 +300,16 @@ func (l *ledger) lose(d time.Duration, everything bool) {
 	if everything {
 		since = stamp{t: -1}
 	}
-	for _, kept := range l.nodes {
-		for _, n := range kept { // in order: each knows whom it has replaced
-			if left := n.lease - (now.t - n.at.t); n.at.t <= since.t && left > 0 {
+	for id, kept := range l.nodes {
+		// What is lost is lost: a later loss does not bring it back. The others are
+		// written in order, for each knows whom it has replaced.
+		kept = slices.DeleteFunc(kept, func(n keptNode) bool { return n.at.t > since.t })
+		for _, n := range kept {
+			if left := n.lease - (now.t - n.at.t); left > 0 {
 				l.mem.KeepNode(ctx, n.node, left)
 			}
 		}
+		l.nodes[id] = kept
 	}
 	for id, h := range l.hosts {
 		stood, known := h.at(since.t)
