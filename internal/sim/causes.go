@@ -193,7 +193,7 @@ func (c *causes) judge(r *request, code string, at stamp) {
 		c.w.tr.violated("I3 well again", "%s (%s to %s at %s) ended with %q after all faults had ended", r.id, r.kind, r.host, r.ask.Slot, code)
 	case failed && !(code == "header_timeout" && r.ask.Delay > headerTimeout) && !explained(code, is, changed, r.opened.Load()):
 		c.w.tr.violated("I3 true", "%s (%s to %s) ended with %q, for which there is no cause (%s)", r.id, r.kind, r.host, code, describe(is, changed))
-	case c.late(r, r.revoked.Load(), at):
+	case code != lostConnection && c.late(r, r.revoked.Load(), at): // one may never have got as far as the node
 		c.w.tr.violated("I3 revoked", "%s (%s to %s) ended with %q at %.4fs; its host was revoked at %.4fs", r.id, r.kind, r.host, code, ended.Seconds(), r.revoked.Load().t.Seconds())
 	case failed && c.late(r, r.brokeAt.Load(), at):
 		c.w.tr.violated("I3 prompt", "%s (%s to %s) ended with %q at %.4fs; its data socket had broken at %.4fs", r.id, r.kind, r.host, code, ended.Seconds(), r.brokeAt.Load().t.Seconds())
