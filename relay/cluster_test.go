@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -233,6 +234,33 @@ func TestCluster_NodeKilled(t *testing.T) {
 		if nodes, _ := c.Store.Nodes(context.Background()); len(nodes) != 2 {
 			t.Errorf("%d nodes are left, want 2", len(nodes))
 		}
+	})
+}
+
+// A node is killed, and another one has its address: that one knows nothing of
+// the node's hosts, and they are looked for elsewhere as after a refused call.
+func TestCluster_AddressOfADeadNode(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var moved atomic.Bool
+		c := relaytest.NewCluster(t, 3, &relaytest.Options{Config: func(cfg *relay.Config) {
+			dial := cfg.Node.DialContext
+			cfg.Node.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if moved.Load() && addr == "node0.test:80" {
+					addr = "node2.test:80"
+				}
+				return dial(ctx, network, addr)
+			}
+			if cfg.Node.ID == "node2" {
+				cfg.Node.URL = "http://node0.test:80"
+			}
+		}})
+		c.Nodes[0].MustConnect("h", relaytest.HostConfig{})
+		c.Nodes[0].Kill()
+		moved.Store(true)
+		reply := async(c.Nodes[1], "/hosts/h/x")
+		time.Sleep(time.Second)
+		c.Nodes[2].MustConnect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("back")})
+		(<-reply).want(t, "the host is back within ReconnectGrace", 200, "back")
 	})
 }
 

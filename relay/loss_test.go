@@ -323,3 +323,21 @@ func TestCluster_EndedSocketIsNotWrittenAgain(t *testing.T) {
 		}
 	})
 }
+
+// A Store that has lost everything names neither the host nor the node that has
+// it. A revoke reaches it there all the same: for NodeLease a node that is not in
+// the table any more is told.
+func TestCluster_RevokeAfterALoss(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := relaytest.NewLossyStore()
+		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(c *relay.Config) { c.Store = st }})
+		h := c.Nodes[0].MustConnect("h", relaytest.HostConfig{})
+		time.Sleep(2500 * time.Millisecond)
+		st.Lose()
+		time.Sleep(2 * time.Second) // node 1 has read the table, node 0 has not yet renewed its lease
+		if err := c.Nodes[1].Relay.Revoke(t.Context(), "h", "stolen"); err != nil {
+			t.Fatal(err)
+		}
+		wantClosed(t, h, "revoked", transport.CloseForbidden)
+	})
+}

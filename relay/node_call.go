@@ -94,8 +94,8 @@ func (s *Server) nodeMAC(method, nodeID, incarnation, uri string, body []byte) s
 var errNodeDown = errors.New("relay: node refused the connection")
 
 // call calls another node. It fails with errNodeDown or ErrNodeUnreachable,
-// within NodeTimeout. A 401 means that the node has been restarted: the table
-// is read again and the call made once more.
+// within NodeTimeout. A 401 means that another process has the node's address:
+// the table is read again, and the call made once more if it has the node's ID.
 func (s *Server) call(ctx context.Context, to store.Node, uri string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -118,14 +118,15 @@ func (s *Server) call(ctx context.Context, to store.Node, uri string, in, out an
 			return fmt.Errorf("%w: %s", ErrNodeUnreachable, to.ID)
 		case status == http.StatusUnauthorized && again:
 			s.nodes.read()
-			fresh, ok := s.nodes.byID(to.ID)
-			if !ok || fresh.Incarnation == to.Incarnation {
+			next, ok := s.nodes.successor(to)
+			switch {
+			case !ok:
 				return fmt.Errorf("%w: %s does not know the key", ErrNodeUnreachable, to.ID)
+			case next.ID != to.ID, strings.HasPrefix(uri, "/node/dial"):
+				s.nodes.suspect(to.Incarnation)
+				return errNodeDown // the socket went with the process
 			}
-			if strings.HasPrefix(uri, "/node/dial") {
-				return errNodeDown // the socket went with the incarnation
-			}
-			to = fresh
+			to = next
 		case status != http.StatusOK:
 			return fmt.Errorf("%w: %s answered %d", ErrNodeUnreachable, to.ID, status)
 		default:
@@ -164,7 +165,7 @@ func (s *Server) tell(to store.Node, uri string, in any) {
 
 // tellAll tells every other node.
 func (s *Server) tellAll(uri string, in any) {
-	for _, n := range s.nodes.others() {
+	for _, n := range s.nodes.everyone() {
 		s.tell(n, uri, in)
 	}
 }

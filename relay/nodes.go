@@ -24,10 +24,17 @@ type nodeTable struct {
 	draining  map[string]bool       // by ID
 	refused   map[string]time.Time  // incarnations that refused a call, and when
 	missing   map[string]time.Time  // incarnations that were not in the Store, and when
+	lost      map[string]lostNode   // that were in the table less than NodeLease ago
 	startedAt time.Time             // of this process; see outrank
 	beats     uint64                // renewals that the Store has confirmed
 	unsure    bool                  // one has failed since: what it would have said is not known
 	usurped   bool                  // another process has this node's ID
+}
+
+// lostNode is a node that is not in the table any more.
+type lostNode struct {
+	store.Node
+	at time.Time
 }
 
 // run renews the lease and reads the table until the Server closes.
@@ -145,154 +152,6 @@ func (s *Server) superseded() {
 		c.retire(store.ReasonGone, transport.CloseRestart, "another process has taken this node's id")
 	}
 }
-
-// read reads the table. A node that has refused a call is tried again after the
-// next reading.
-func (t *nodeTable) read() {
-	ctx, cancel := t.srv.storeContext()
-	defer cancel()
-	list, err := t.srv.cfg.Store.Nodes(ctx)
-	t.srv.outage.observe(err)
-	if err != nil {
-		return
-	}
-	m := make(map[string]store.Node, len(list))
-	draining := make(map[string]bool)
-	for _, n := range list {
-		m[n.Incarnation] = n
-		if n.Draining && n.Incarnation != t.srv.incarnation {
-			draining[n.ID] = true
-		}
-	}
-	t.store(m, draining)
-	if len(draining) > 0 {
-		// What passes through a node that drains would end with it.
-		for _, h := range t.srv.registry.all() {
-			h.dropVia(t.isDraining)
-			t.srv.registry.release(h)
-		}
-	}
-}
-
-// isDraining reports whether the node with that ID takes nothing new.
-func (t *nodeTable) isDraining(id string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.draining[id]
-}
-
-// store puts what was read in place.
-func (t *nodeTable) store(m map[string]store.Node, draining map[string]bool) {
-	now := time.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.nodes, t.draining = m, draining
-	for inc, at := range t.refused {
-		if now.Sub(at) >= tableInterval {
-			delete(t.refused, inc)
-		}
-	}
-	for inc, at := range t.missing {
-		if now.Sub(at) >= tableInterval {
-			delete(t.missing, inc)
-		}
-	}
-}
-
-// suspect takes a node for dead that refused a connection: sooner than its
-// lease runs out.
-func (t *nodeTable) suspect(incarnation string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.refused == nil {
-		t.refused = make(map[string]time.Time)
-	}
-	t.refused[incarnation] = time.Now()
-}
-
-// suspectedAt is when a node refused a connection, if it did so lately.
-func (t *nodeTable) suspectedAt(incarnation string) (at time.Time, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	at, ok = t.refused[incarnation]
-	return at, ok
-}
-
-// alive reports whether the node of that incarnation lives. This node lives by
-// definition; a miss in the table asks the Store.
-func (t *nodeTable) alive(incarnation string) bool {
-	if incarnation == t.srv.incarnation {
-		return true
-	}
-	_, ok := t.byIncarnation(incarnation)
-	return ok
-}
-
-// byIncarnation finds a living node.
-func (t *nodeTable) byIncarnation(incarnation string) (store.Node, bool) {
-	n, known, dead := t.look(incarnation)
-	if !known && !dead && !t.srv.outage.out() {
-		t.read()
-		if n, known, dead = t.look(incarnation); !known {
-			t.miss(incarnation)
-		}
-	}
-	return n, known && !dead
-}
-
-// miss remembers for a while that an incarnation is not in the Store, so that
-// requests for the hosts of a dead node do not each ask.
-func (t *nodeTable) miss(incarnation string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.missing == nil {
-		t.missing = make(map[string]time.Time)
-	}
-	t.missing[incarnation] = time.Now()
-}
-
-func (t *nodeTable) look(incarnation string) (n store.Node, known, dead bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	n, known = t.nodes[incarnation]
-	_, dead = t.refused[incarnation]
-	_, missing := t.missing[incarnation]
-	return n, known, dead || missing
-}
-
-// byID finds the living node with that ID.
-func (t *nodeTable) byID(id string) (store.Node, bool) {
-	for again := false; ; again = true {
-		t.mu.Lock()
-		for _, n := range t.nodes {
-			if n.ID == id && n.Incarnation != t.srv.incarnation {
-				t.mu.Unlock()
-				return n, true
-			}
-		}
-		t.mu.Unlock()
-		if again || t.srv.outage.out() {
-			return store.Node{}, false
-		}
-		t.read()
-	}
-}
-
-// others returns the living nodes that can be called, but this one.
-func (t *nodeTable) others() []store.Node {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var list []store.Node
-	for inc, n := range t.nodes {
-		if _, dead := t.refused[inc]; !dead && inc != t.srv.incarnation && t.srv.callable(n) {
-			list = append(list, n)
-		}
-	}
-	return list
-}
-
-// callable reports whether n can be called: it says where, and has our key.
-func (s *Server) callable(n store.Node) bool { return s.shared && n.URL != "" }
 
 // drop ends the lease.
 func (t *nodeTable) drop() {
