@@ -263,6 +263,9 @@ func (c *causes) bound(r *request, code string, is [faultKinds]bool, changed boo
 	for _, x := range is {
 		disturbed = disturbed || x
 	}
+	if is[hostFault] && r.opened.Load() {
+		return longestWait // a stream that carried something may be silent for StallTimeout
+	}
 	switch code {
 	case "ok":
 		if !disturbed {
