@@ -259,26 +259,37 @@ func TestCluster_LostClaimIsWrittenAgain(t *testing.T) {
 }
 
 // A Store that has lost what was written in the last seconds, confirmed claims
-// too, but still has an older renewal of the lease, is told at the next renewal.
+// too, but still has an older renewal of the lease, is told at the next renewal;
+// and at the one after that, for it may lose what it was told as well.
 func TestCluster_LostRenewalHasTheHostsWrittenAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		st := relaytest.NewLossyStore()
 		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(c *relay.Config) { c.Store = st }})
-		nodes, err := st.Nodes(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.Nodes[0].MustConnect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("here")})
-		time.Sleep(7 * time.Second) // the claim has been confirmed, the leases renewed
-		st.Lose()
-		for _, n := range nodes {
-			if _, err := st.KeepNode(t.Context(), n, 8*time.Second); err != nil {
+		leases := func() []store.Node {
+			nodes, err := st.Nodes(t.Context())
+			if err != nil {
 				t.Fatal(err)
 			}
+			return nodes
 		}
-		get(c.Nodes[1], "/hosts/h/x").want(t, "the claim is lost", 503, "host_offline")
+		loseAllBut := func(leases []store.Node) {
+			st.Lose()
+			for _, n := range leases {
+				if _, err := st.KeepNode(t.Context(), n, 8*time.Second); err != nil {
+					t.Fatal(err)
+				}
+			}
+			get(c.Nodes[1], "/hosts/h/x").want(t, "the claim is lost", 503, "host_offline")
+		}
+		first := leases()
+		c.Nodes[0].MustConnect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("here")})
+		time.Sleep(7 * time.Second) // the claim has been confirmed, the leases renewed
+		loseAllBut(first)
 		time.Sleep(3*time.Second + 251*time.Millisecond)
 		get(c.Nodes[1], "/hosts/h/x").want(t, "the next renewal and PingBatch later", 200, "here")
+		loseAllBut(leases())
+		time.Sleep(5 * time.Second)
+		get(c.Nodes[1], "/hosts/h/x").want(t, "the one after that", 200, "here")
 	})
 }
 

@@ -28,6 +28,7 @@ type nodeTable struct {
 	startedAt time.Time             // of this process; see outrank
 	beats     uint64                // renewals that the Store has confirmed
 	unsure    bool                  // one has failed since: what it would have said is not known
+	again     bool                  // the next one has the hosts confirmed once more
 	usurped   bool                  // another process has this node's ID
 }
 
@@ -89,7 +90,9 @@ func (t *nodeTable) keep() error {
 }
 
 // renew is one KeepNode. It reports whether the Store may have lost rows of this
-// node: it says so, or may have said so in an answer that did not come.
+// node: it says so, or may have said so in an answer that did not come; or it did
+// the last time, and may have lost what was written again then, as a claim may be
+// lost.
 func (t *nodeTable) renew(ctx context.Context) (lost bool, err error) {
 	s := t.srv
 	n := store.Node{ID: s.nodeID, URL: s.cfg.Node.URL, Incarnation: s.incarnation, Draining: s.draining()}
@@ -103,8 +106,9 @@ func (t *nodeTable) renew(ctx context.Context) (lost bool, err error) {
 		t.unsure = t.unsure || failed(err)
 		return false, err
 	}
-	lost = created || t.unsure
-	t.unsure, t.beats = false, max(t.beats, n.Beat)
+	news := created || t.unsure
+	lost = news || t.again
+	t.again, t.unsure, t.beats = news, false, max(t.beats, n.Beat)
 	return lost, nil
 }
 

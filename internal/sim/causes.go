@@ -232,7 +232,7 @@ func explained(code string, is [faultKinds]bool, changed, opened bool) bool {
 	case "header_timeout":
 		return host || node || part
 	case "revoked":
-		return host
+		return host || node // one that was stopped hears of it late
 	case lostConnection:
 		return client || node
 	}

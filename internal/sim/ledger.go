@@ -193,7 +193,7 @@ func (l *ledger) changedWithin(hostID string, from, to time.Duration) bool {
 			return true
 		}
 	}
-	return before == nil || before.ended
+	return before == nil || before.ended || before != l.hosts[hostID].newest
 }
 
 // claim is Claim with its observation.
