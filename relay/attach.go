@@ -53,6 +53,9 @@ func (c *controlConn) attach() {
 	if h := c.srv.cfg.Hooks.HostAttached; h != nil {
 		h(c.att)
 	}
+	if c.srv.nodes.isUsurped() { // since it was admitted
+		c.supersede()
+	}
 }
 
 // begin starts what only a current socket has: hello, timers, early pings.

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"context"
 	"errors"
 	"net/http"
 
@@ -22,7 +21,11 @@ func (s *Server) serveDialBack(w http.ResponseWriter, r *http.Request) {
 		s.takeDialBack(w, r, "")
 		return
 	}
-	if n, ok := s.nodes.byID(nodeID); ok && s.callable(n) {
+	n, ok := s.nodes.byID(nodeID)
+	if !ok {
+		n, ok = s.nodes.recent(func(n store.Node) bool { return n.ID == nodeID })
+	}
+	if ok && s.callable(n) {
 		s.hop(w, r, n)
 		return
 	}
@@ -44,7 +47,7 @@ func (s *Server) takeDialBack(w http.ResponseWriter, r *http.Request, via string
 		s.unknownTicket(w)
 		return
 	}
-	if err := s.stillCurrent(r.Context(), d); err != nil {
+	if err := s.stillCurrent(d); err != nil {
 		d.settle(outcome{err: err})
 		s.unknownTicket(w)
 		return
@@ -61,22 +64,38 @@ func (s *Server) takeDialBack(w http.ResponseWriter, r *http.Request, via string
 }
 
 // stillCurrent compares the host's generation in the Store, read after the
-// ticket was taken, with the dial's: a check before a write is not enough.
-func (s *Server) stillCurrent(ctx context.Context, d *dial) error {
+// ticket was taken, with the dial's: a check before a write is not enough. A host
+// that gives the dial-back up meanwhile says nothing of the Store.
+func (s *Server) stillCurrent(d *dial) error {
 	h := s.registry.acquire(d.hostID)
 	defer s.registry.release(h)
-	att, err := s.current(ctx, h)
-	switch {
-	case err == nil && (att.ID == d.att.ID && att.Generation == d.att.Generation || !guardTicketFence):
-		return nil
-	case err == nil:
-		return errReplaced
-	case errors.Is(err, store.ErrNotFound):
-		return errGone
-	case s.cfg.StoreOutage == ServeLocal:
-		return nil // only a host of this node was dialed: the stated weakening of I1
+	for asserted := false; ; asserted = true {
+		att, err := s.current(s.ctx, h)
+		here := h.here()
+		if here != nil && (here.att.ID != d.att.ID || here.att.Generation != d.att.Generation) {
+			here = nil // the dial went to another socket
+		}
+		switch {
+		case err == nil && (att.ID == d.att.ID && att.Generation == d.att.Generation || !guardTicketFence):
+			return nil
+		case here != nil && !asserted && lost(here, att, err):
+			s.pinger.confirm([]*controlConn{here}, nil)
+			continue
+		case err == nil:
+			return errReplaced
+		case errors.Is(err, store.ErrNotFound):
+			return errGone
+		case s.cfg.StoreOutage == ServeLocal && here != nil:
+			return nil // the stated weakening of I1, for hosts of this node
+		}
+		return ErrStoreUnavailable
 	}
-	return ErrStoreUnavailable
+}
+
+// lost reports whether the Store has lost the row of a socket that is here: it
+// names none, or an earlier one.
+func lost(here *controlConn, att store.Attachment, err error) bool {
+	return errors.Is(err, store.ErrNotFound) || err == nil && here.att.Generation > att.Generation
 }
 
 func (s *Server) unknownTicket(w http.ResponseWriter) {

@@ -54,7 +54,7 @@ func (s *Server) exchangeV2(ctx context.Context, conn transport.Conn, out *outbo
 		}
 		if !s.spawn(send) {
 			close(out.upload.done)
-			return fail(ErrDraining)
+			return fail(ErrStreamClosed) // the head is on its way
 		}
 	}
 	for {

@@ -108,8 +108,9 @@ func (s *Server) reach(r *http.Request, to store.Node) (net.Conn, *bufio.Reader,
 
 // sendHop sends the upgrade and reads its answer.
 func (s *Server) sendHop(up net.Conn, br *bufio.Reader, r *http.Request, to store.Node) (*http.Response, error) {
-	// The other node asks the Store before it answers.
-	up.SetDeadline(time.Now().Add(s.cfg.NodeTimeout + s.cfg.StoreTimeout))
+	// The other node asks the Store before it answers, and may have to wait for
+	// a read that is under way.
+	up.SetDeadline(time.Now().Add(s.cfg.NodeTimeout + 2*s.cfg.StoreTimeout))
 	q := r.URL.Query()
 	uri := "/node/hop?" + url.Values{"hostId": {q.Get("hostId")}, "ticket": {q.Get("ticket")}, "via": {s.nodeID}}.Encode()
 	req, err := http.NewRequest(http.MethodGet, strings.TrimSuffix(to.URL, "/")+uri, nil)

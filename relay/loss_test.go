@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,102 +60,6 @@ func TestCluster_StoreComesBackEmpty(t *testing.T) {
 		st.Lose()
 		time.Sleep(10 * time.Second)
 		get(c.Nodes[1], "/hosts/h/x").want(t, "10 s after all was lost", 200, "served")
-	})
-}
-
-// Two processes with one NodeID: the newer wins, the older one closes its
-// hosts with 1012 and takes no new ones.
-func TestCluster_TwoProcessesWithOneNodeID(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := relaytest.NewCluster(t, 1, nil)
-		h := c.Nodes[0].MustConnect("h", relaytest.HostConfig{})
-		newer := server(t, func(cfg *relay.Config) {
-			cfg.Store, cfg.Node = c.Store, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
-		})
-		time.Sleep(6 * time.Second)
-		wantClosed(t, h, "the older process", transport.CloseRestart)
-		if _, err := c.Nodes[0].Connect("h", relaytest.HostConfig{}); handshakeStatus(err) != 503 {
-			t.Errorf("a new host at the older process: %v, want 503", err)
-		}
-		newer.MustConnect("h", relaytest.HostConfig{})
-	})
-}
-
-// A Store that loses its last writes forgets which process replaced which. The
-// older one, which knows, must not take the ID back: the newer one would refuse
-// all hosts from then on, and its tickets could not be handed over.
-func TestCluster_SupersededStaysSuperseded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		st := relaytest.NewLossyStore()
-		node := func() *relaytest.Server {
-			return server(t, func(cfg *relay.Config) {
-				cfg.Store, cfg.Node = st, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
-			})
-		}
-		node() // beats at 5 s, 10 s and so on
-		time.Sleep(2 * time.Second)
-		newer := node() // at 7 s, 12 s
-		time.Sleep(4500 * time.Millisecond)
-		st.Lose()
-		time.Sleep(10 * time.Second)
-		if _, err := newer.Connect("h", relaytest.HostConfig{}); err != nil {
-			t.Errorf("a host at the newer process, after the Store has lost everything: %v", err)
-		}
-	})
-}
-
-// Nor may it if the Store forgets it before the older one has heard of it: who
-// started later has the ID, whichever of them comes first then.
-func TestCluster_OlderProcessComesBackAfterALoss(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		st := relaytest.NewLossyStore()
-		node := func(own store.Store) *relaytest.Server {
-			return server(t, func(cfg *relay.Config) {
-				cfg.Store, cfg.Node = own, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
-			})
-		}
-		cutOff := storetest.NewFaulty(st)
-		older := node(cutOff)
-		time.Sleep(2 * time.Second)
-		cutOff.Set("*", storetest.Fault{Err: errors.New("no way to the Store")})
-		newer := node(st)
-		time.Sleep(time.Second)
-		st.Lose()
-		time.Sleep(5 * time.Second) // the newer one has registered again
-		cutOff.Clear()
-		time.Sleep(5 * time.Second)
-		if _, err := newer.Connect("h", relaytest.HostConfig{}); err != nil {
-			t.Errorf("a host at the newer process, after the Store has lost everything: %v", err)
-		}
-		if _, err := older.Connect("h", relaytest.HostConfig{}); err == nil {
-			t.Errorf("a host at the older process is taken, after the newer one has taken the ID back")
-		}
-	})
-}
-
-// Which process is the newer one does not hang on clocks: the one that comes and
-// has never had the ID.
-func TestCluster_ClockOfTheOlderProcessIsAhead(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		st := relaytest.NewLossyStore()
-		older := store.Node{ID: "node0", Incarnation: "older", StartedAt: time.Now().Add(time.Hour), Beat: 1}
-		if _, err := st.KeepNode(t.Context(), older, 15*time.Second); err != nil {
-			t.Fatal(err)
-		}
-		newer := server(t, func(cfg *relay.Config) {
-			cfg.Store, cfg.Node = st, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
-		})
-		newer.MustConnect("h", relaytest.HostConfig{})
-		st.Lose()
-		older.Beat = 2
-		if _, err := st.KeepNode(t.Context(), older, 15*time.Second); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(6 * time.Second)
-		newer.MustConnect("h2", relaytest.HostConfig{})
-		if _, err := st.KeepNode(t.Context(), older, 15*time.Second); !errors.Is(err, store.ErrRetired) {
-			t.Errorf("the older process renews its lease: %v, want ErrRetired", err)
-		}
 	})
 }
 
@@ -293,17 +200,42 @@ func TestCluster_LostRenewalHasTheHostsWrittenAgain(t *testing.T) {
 	})
 }
 
-// A dial-back for a node whose lease the Store has lost is not answered 404: the
-// host would give the ticket up, and the client wait for it until DialTimeout.
+// A dial-back for a node whose lease the Store has lost, and the host's row with
+// it, is passed on: the node was in the table until lately, and it has the socket.
 func TestCluster_DialBackForANodeWithoutALease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		st := relaytest.NewLossyStore()
 		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(c *relay.Config) { c.Store = st }})
 		h := c.Nodes[0].MustConnect("h", relaytest.HostConfig{})
+		time.Sleep(2 * time.Second) // node 1 has read the table
 		reply := async(c.Nodes[0], "/hosts/h/x")
 		d := nextDial(t, h)
 		st.Lose()
-		time.Sleep(2*time.Second + time.Millisecond) // node 1 has read the table
+		time.Sleep(2*time.Second + time.Millisecond) // and again
+		conn, err := c.Nodes[1].DialBackAs("h", d)
+		if err != nil {
+			t.Fatalf("a dial-back on node 1 for node 0: %v", err)
+		}
+		conn.Write(transport.Text, transport.Encode(transport.HTTPResponse{Status: 204}))
+		conn.Write(transport.Text, transport.Encode(transport.HTTPEnd{}))
+		(<-reply).want(t, "by way of node 1", 204, "")
+	})
+}
+
+// One for a node that is not known at all is not answered 404: the host would
+// give the ticket up, and the client wait for it until DialTimeout.
+func TestCluster_DialBackForAnUnknownNode(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(cfg *relay.Config) {
+			if cfg.Node.ID == "node1" {
+				f := storetest.NewFaulty(cfg.Store)
+				f.Set("Nodes", storetest.Fault{Err: errors.New("not yet")})
+				cfg.Store = f
+			}
+		}})
+		h := c.Nodes[0].MustConnect("h", relaytest.HostConfig{})
+		reply := async(c.Nodes[0], "/hosts/h/x")
+		d := nextDial(t, h)
 		if _, err := c.Nodes[1].DialBackAs("h", d); handshakeStatus(err) != 503 {
 			t.Errorf("a dial-back on node 1 for node 0: %v, want 503", err)
 		}
@@ -346,6 +278,57 @@ func TestCluster_RevokeAfterALoss(t *testing.T) {
 		time.Sleep(2500 * time.Millisecond)
 		st.Lose()
 		time.Sleep(2 * time.Second) // node 1 has read the table, node 0 has not yet renewed its lease
+		if err := c.Nodes[1].Relay.Revoke(t.Context(), "h", "stolen"); err != nil {
+			t.Fatal(err)
+		}
+		wantClosed(t, h, "revoked", transport.CloseForbidden)
+	})
+}
+
+// A node that was looked for in vain is there again as soon as the table says so.
+func TestCluster_NodeIsBackInTheTable(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := relaytest.NewLossyStore()
+		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(c *relay.Config) { c.Store = st }})
+		c.Nodes[0].MustConnect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("here")})
+		bogus := store.Attachment{ID: "x", HostID: "bogus", NodeID: "nobody", Incarnation: "nobody", Role: store.RoleHost}
+		if _, err := st.Claim(t.Context(), bogus, 5*time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5500 * time.Millisecond)
+		h, err := st.Current(t.Context(), "h")
+		if err != nil {
+			t.Fatal(err)
+		}
+		st.DropNode(t.Context(), h.NodeID, h.Incarnation)
+		time.Sleep(4400 * time.Millisecond)
+		get(c.Nodes[1], "/hosts/h/x").want(t, "the node has no lease", 503, "host_offline")
+		time.Sleep(600 * time.Millisecond)                                           // it has renewed it
+		get(c.Nodes[1], "/hosts/bogus/x").want(t, "a row of nobody", 503, "offline") // has the table read
+		get(c.Nodes[1], "/hosts/h/x").want(t, "the node is in the table", 200, "here")
+	})
+}
+
+// A node that has refused a call is not called for a while, but a revoke may not
+// be missed.
+func TestCluster_RevokeReachesANodeThatRefused(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var refuse atomic.Bool
+		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(cfg *relay.Config) {
+			dial := cfg.Node.DialContext
+			cfg.Node.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if refuse.Load() {
+					return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+				}
+				return dial(ctx, network, addr)
+			}
+		}})
+		h := c.Nodes[0].MustConnect("h", relaytest.HostConfig{})
+		time.Sleep(2 * time.Second)
+		refuse.Store(true)
+		async(c.Nodes[1], "/hosts/h/x")
+		synctest.Wait() // it has been refused
+		refuse.Store(false)
 		if err := c.Nodes[1].Relay.Revoke(t.Context(), "h", "stolen"); err != nil {
 			t.Fatal(err)
 		}

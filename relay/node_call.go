@@ -95,14 +95,13 @@ var errNodeDown = errors.New("relay: node refused the connection")
 
 // call calls another node. It fails with errNodeDown or ErrNodeUnreachable,
 // within NodeTimeout. A 401 means that another process has the node's address:
-// the table is read again, and the call made once more if it has the node's ID.
+// the table is read again, and the call made once more if it has the node's ID,
+// with a NodeTimeout of its own.
 func (s *Server) call(ctx context.Context, to store.Node, uri string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.NodeTimeout)
-	defer cancel()
 	for again := true; ; again = false {
 		status, err := s.callOnce(ctx, to, uri, body, out)
 		switch {
@@ -110,7 +109,7 @@ func (s *Server) call(ctx context.Context, to store.Node, uri string, in, out an
 			s.nodes.suspect(to.Incarnation)
 			return errNodeDown
 		case err != nil:
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && s.nodes.lists(to.Incarnation) {
 				// The connections that are kept may be forgotten by the network,
 				// and each of them would cost another call its NodeTimeout.
 				s.nodeClient.CloseIdleConnections()
@@ -136,6 +135,8 @@ func (s *Server) call(ctx context.Context, to store.Node, uri string, in, out an
 }
 
 func (s *Server) callOnce(ctx context.Context, to store.Node, uri string, body []byte, out any) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.NodeTimeout)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(to.URL, "/")+uri, bytes.NewReader(body))
 	if err != nil {
 		return 0, err
@@ -161,6 +162,19 @@ func (s *Server) callOnce(ctx context.Context, to store.Node, uri string, body [
 // by itself a little later.
 func (s *Server) tell(to store.Node, uri string, in any) {
 	s.spawn(func() { s.call(s.ctx, to, uri, in, nil) })
+}
+
+// tellProcess tells the node of an incarnation, if it lives.
+func (s *Server) tellProcess(incarnation string, uri string, in any) {
+	s.spawn(func() {
+		to, ok := s.nodes.recent(func(n store.Node) bool { return n.Incarnation == incarnation })
+		if !ok {
+			to, ok = s.nodes.byIncarnation(incarnation)
+		}
+		if ok && s.callable(to) {
+			s.call(s.ctx, to, uri, in, nil)
+		}
+	})
 }
 
 // tellAll tells every other node.

@@ -131,17 +131,13 @@ func (s *Server) confirmSoon(c *controlConn) {
 
 // postOutcome tells the node that waits how a dial of its ended.
 func (s *Server) postOutcome(incarnation string, d *dial, o outcome) {
-	to, ok := s.nodes.byIncarnation(incarnation)
-	if !ok {
-		return
-	}
 	out := nodeOutcome{HostID: d.hostID, Ticket: d.ticket, Result: outcomeGone}
 	if refused, ok := o.err.(*RefusedError); ok {
 		out.Result, out.Status, out.Reason = outcomeRefused, refused.Status, refused.Reason
 	} else if o.err == errReplaced {
 		out.Result = outcomeRetired
 	}
-	s.tell(to, "/node/outcome", nodeOutcomes{[]nodeOutcome{out}})
+	s.tellProcess(incarnation, "/node/outcome", nodeOutcomes{[]nodeOutcome{out}})
 }
 
 func (s *Server) onNodeOutcomes(in nodeOutcomes) nothing {
@@ -204,8 +200,10 @@ func (s *Server) onNodeRetired(in nodeRetired) nothing {
 	return nothing{}
 }
 
+// onNodeRevoke ends what is here of a host. The caller does not wait for the
+// Store.
 func (s *Server) onNodeRevoke(in nodeRevoke) nothing {
-	s.revokeHere(in.HostID, in.Reason)
+	s.spawn(func() { s.revokeHere(in.HostID, in.Reason) })
 	return nothing{}
 }
 
@@ -214,9 +212,7 @@ func (s *Server) onNodeRevoke(in nodeRevoke) nothing {
 // be lost, the holder learns of it at its next ping.
 func (s *Server) retireElsewhere(current, previous store.Attachment) {
 	if previous.Incarnation != s.incarnation {
-		if n, ok := s.nodes.byIncarnation(previous.Incarnation); ok && s.callable(n) {
-			s.tell(n, "/node/retire", nodeRetire{previous.HostID, previous.ID, previous.Generation})
-		}
+		s.tellProcess(previous.Incarnation, "/node/retire", nodeRetire{previous.HostID, previous.ID, previous.Generation})
 	}
 	s.tellAll("/node/retired", nodeRetired{current.HostID, current.Generation})
 }

@@ -16,7 +16,9 @@ const tableInterval = 2 * time.Second
 
 // nodeTable keeps this node's lease, and knows which nodes live.
 type nodeTable struct {
-	srv *Server
+	// Immutable after New.
+	srv  *Server
+	born time.Time
 
 	// Guarded by mu.
 	mu        sync.Mutex
@@ -72,9 +74,12 @@ func (t *nodeTable) keep() error {
 		_, err := s.cfg.Store.Nodes(ctx)
 		return err
 	}
-	lost, err := t.renew(ctx)
-	if errors.Is(err, store.ErrRetired) && t.outrank(ctx) {
-		lost, err = t.renew(ctx)
+	n := t.record()
+	lost, err := t.renew(ctx, n)
+	if errors.Is(err, store.ErrRetired) {
+		if err = t.outrank(ctx, n); err == nil {
+			lost, err = t.renew(ctx, t.record())
+		}
 	}
 	switch {
 	case errors.Is(err, store.ErrRetired):
@@ -89,17 +94,22 @@ func (t *nodeTable) keep() error {
 	return err
 }
 
+// record is what the next renewal says of this process.
+func (t *nodeTable) record() store.Node {
+	s := t.srv
+	n := store.Node{ID: s.nodeID, URL: s.cfg.Node.URL, Incarnation: s.incarnation, Draining: s.draining()}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n.StartedAt, n.Beat = t.startedAt, t.beats+1
+	return n
+}
+
 // renew is one KeepNode. It reports whether the Store may have lost rows of this
 // node: it says so, or may have said so in an answer that did not come; or it did
 // the last time, and may have lost what was written again then, as a claim may be
 // lost.
-func (t *nodeTable) renew(ctx context.Context) (lost bool, err error) {
-	s := t.srv
-	n := store.Node{ID: s.nodeID, URL: s.cfg.Node.URL, Incarnation: s.incarnation, Draining: s.draining()}
-	t.mu.Lock()
-	n.StartedAt, n.Beat = t.startedAt, t.beats+1
-	t.mu.Unlock()
-	created, err := s.cfg.Store.KeepNode(ctx, n, s.cfg.NodeLease)
+func (t *nodeTable) renew(ctx context.Context, n store.Node) (lost bool, err error) {
+	created, err := t.srv.cfg.Store.KeepNode(ctx, n, t.srv.cfg.NodeLease)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil {
@@ -112,32 +122,37 @@ func (t *nodeTable) renew(ctx context.Context) (lost bool, err error) {
 	return lost, nil
 }
 
-// outrank makes a process that has never had its ID the one that started later,
-// if the clock of the one that has it is ahead: the Store gives the ID to the
-// later one. It reports whether that was so.
-func (t *nodeTable) outrank(ctx context.Context) bool {
+// outrank decides what a refused renewal of n means. The Store gives an ID to the
+// process that started later, by clocks that may differ; but one that has just
+// started, and never had the ID, is the later one. It gets a StartedAt above that
+// of the one that has it. The result is nil if the renewal is worth another try,
+// ErrRetired if this process is superseded, and else a failure of the Store.
+func (t *nodeTable) outrank(ctx context.Context, n store.Node) error {
 	t.mu.Lock()
-	had := t.beats > 0
+	had, raised := t.beats > 0, t.startedAt.After(n.StartedAt)
 	t.mu.Unlock()
-	if had {
-		return false
+	switch {
+	case raised: // by another call, meanwhile
+		return nil
+	case had, time.Since(t.born) > t.srv.cfg.NodeLease:
+		return store.ErrRetired
 	}
 	list, err := t.srv.cfg.Store.Nodes(ctx)
 	if err != nil {
-		return false
+		return err
 	}
-	for _, n := range list {
-		if n.ID == t.srv.nodeID && n.Incarnation != t.srv.incarnation {
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			behind := t.startedAt.Before(n.StartedAt)
-			if behind {
-				t.startedAt = n.StartedAt.Add(time.Microsecond)
-			}
-			return behind
+	for _, other := range list {
+		if other.ID != n.ID || other.Incarnation == n.Incarnation {
+			continue
 		}
+		if !other.StartedAt.After(n.StartedAt) {
+			return store.ErrRetired // it is not for the clock
+		}
+		t.mu.Lock()
+		t.startedAt = other.StartedAt.Add(time.Microsecond)
+		t.mu.Unlock()
 	}
-	return false
+	return nil
 }
 
 func (t *nodeTable) isUsurped() bool {
@@ -153,8 +168,12 @@ func (s *Server) superseded() {
 		s.log.Error("another process has taken this node id; closing its hosts", "node", s.nodeID, "hosts", len(controls))
 	}
 	for _, c := range controls {
-		c.retire(store.ReasonGone, transport.CloseRestart, "another process has taken this node's id")
+		c.supersede()
 	}
+}
+
+func (c *controlConn) supersede() {
+	c.retire(store.ReasonGone, transport.CloseRestart, "another process has taken this node's id")
 }
 
 // drop ends the lease.

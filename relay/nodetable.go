@@ -6,15 +6,15 @@ import (
 	"github.com/dialback/dialback/store"
 )
 
-// read reads the table. A node that has refused a call is tried again after the
-// next reading.
-func (t *nodeTable) read() {
+// read reads the table, and reports whether it could. A node that has refused a
+// call is tried again after the first reading that is tableInterval later.
+func (t *nodeTable) read() bool {
 	ctx, cancel := t.srv.storeContext()
 	defer cancel()
 	list, err := t.srv.cfg.Store.Nodes(ctx)
 	t.srv.outage.observe(err)
 	if err != nil {
-		return
+		return false
 	}
 	m := make(map[string]store.Node, len(list))
 	draining := make(map[string]bool)
@@ -32,6 +32,7 @@ func (t *nodeTable) read() {
 			t.srv.registry.release(h)
 		}
 	}
+	return true
 }
 
 // isDraining reports whether the node with that ID takes nothing new.
@@ -105,8 +106,7 @@ func (t *nodeTable) alive(incarnation string) bool {
 // byIncarnation finds a living node.
 func (t *nodeTable) byIncarnation(incarnation string) (store.Node, bool) {
 	n, known, dead := t.look(incarnation)
-	if !known && !dead && !t.srv.outage.out() {
-		t.read()
+	if !known && !dead && !t.srv.outage.out() && t.read() {
 		if n, known, dead = t.look(incarnation); !known {
 			t.miss(incarnation)
 		}
@@ -131,7 +131,31 @@ func (t *nodeTable) look(incarnation string) (n store.Node, known, dead bool) {
 	n, known = t.nodes[incarnation]
 	_, dead = t.refused[incarnation]
 	_, missing := t.missing[incarnation]
-	return n, known, dead || missing
+	return n, known, dead || missing && !known
+}
+
+// lists reports whether an incarnation is in the table, without asking the Store.
+func (t *nodeTable) lists(incarnation string) bool {
+	_, known, _ := t.look(incarnation)
+	return known
+}
+
+// recent finds a node that is in the table, or was until less than NodeLease ago:
+// the Store may have lost its lease.
+func (t *nodeTable) recent(is func(store.Node) bool) (store.Node, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, n := range t.nodes {
+		if n.Incarnation != t.srv.incarnation && is(n) {
+			return n, true
+		}
+	}
+	for _, n := range t.lost {
+		if n.Incarnation != t.srv.incarnation && is(n.Node) {
+			return n.Node, true
+		}
+	}
+	return store.Node{}, false
 }
 
 // byID finds the living node with that ID.
@@ -165,14 +189,22 @@ func (t *nodeTable) others() []store.Node {
 	return list
 }
 
-// everyone is others and those that were in the table until lately: what nobody
-// may miss is said to them too.
+// everyone returns all nodes that may live: also those that have refused a call,
+// and those that were in the table until lately, unless their address is
+// another's by now. What nobody may miss is said to them all.
 func (t *nodeTable) everyone() []store.Node {
-	list := t.others()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	var list []store.Node
+	taken := make(map[string]bool)
+	for inc, n := range t.nodes {
+		taken[n.URL] = true
+		if inc != t.srv.incarnation && t.srv.callable(n) {
+			list = append(list, n)
+		}
+	}
 	for inc, n := range t.lost {
-		if inc != t.srv.incarnation && t.srv.callable(n.Node) {
+		if inc != t.srv.incarnation && t.srv.callable(n.Node) && !taken[n.URL] {
 			list = append(list, n.Node)
 		}
 	}

@@ -271,9 +271,7 @@ func (s *Server) locate(ctx context.Context, hub *hub, last attempt) (route, err
 		here, goneAt, changed := hub.look() // before the read: nothing is missed
 		att, err := s.current(ctx, hub)
 		switch {
-		case here != nil && !asserted && (errors.Is(err, store.ErrNotFound) || err == nil && here.att.Generation > att.Generation):
-			// The Store has lost the row of a socket that is here, and names none or
-			// an earlier one.
+		case here != nil && !asserted && lost(here, att, err):
 			asserted = true
 			s.pinger.confirm([]*controlConn{here}, nil)
 			continue

@@ -147,7 +147,7 @@ func (o *opening) run() {
 		if !dialing {
 			dialing = true
 			if !o.srv.spawn(func() { o.dial(dial) }) {
-				o.fail(ErrDraining)
+				o.fail(o.admitBegun(ErrDraining))
 				return
 			}
 		}
@@ -198,7 +198,7 @@ func (o *opening) admitBegun(err error) error {
 	if !begun {
 		return err
 	}
-	for _, as := range []error{ErrStreamClosed, ErrRevoked, ErrUnauthorized, ErrDraining, ErrClosed, errClientGone} {
+	for _, as := range []error{ErrStreamClosed, ErrRevoked, ErrUnauthorized, errClientGone} {
 		if errors.Is(err, as) {
 			return err
 		}

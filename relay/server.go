@@ -62,7 +62,8 @@ func New(cfg Config) (*Server, error) {
 	s.registry.hubs = make(map[string]*hub)
 	s.tickets = tickets{nodeID: s.nodeID, key: cfg.Node.Key, pending: make(map[string]*dial)}
 	s.pinger.srv, s.recorder.srv, s.outage.srv, s.nodes.srv = s, s, s, s
-	s.nodes.startedAt = time.Now()
+	s.nodes.born = time.Now()
+	s.nodes.startedAt = s.nodes.born
 	if cfg.AcceptRate > 0 {
 		s.limiter = rate.NewLimiter(rate.Limit(cfg.AcceptRate), max(1, int(cfg.AcceptRate)))
 	}

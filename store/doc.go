@@ -70,12 +70,13 @@
 // # Time
 //
 // Only the Store's clock decides: it judges when a record has expired, and it
-// sets LastPing. Clocks of nodes are never compared. A ttl runs from the moment
+// sets LastPing. Clocks of nodes are never compared, but for the StartedAt of two
+// processes with one node ID. A ttl runs from the moment
 // of the call; it has a precision of a millisecond or better and may be rounded
 // up, never down. From its deadline on a record counts as expired.
 //
-// Times come back as the same instant to the millisecond, the zero Time as the
-// zero Time. Their location is not kept.
+// Times come back as the same instant to the millisecond, StartedAt to the
+// microsecond, the zero Time as the zero Time. Their location is not kept.
 //
 // # Fencing
 //

@@ -157,7 +157,7 @@ func newIncarnationTakesOver(e *env) {
 	old, next := nodeOf("a", "old"), nodeOf("a", "new")
 	e.keep(e.A, old, e.far, true, "no lease stood")
 	e.keep(e.B, next, e.far, true, "no lease of this incarnation stood")
-	e.wantNodes("a new incarnation always takes over", next)
+	e.wantNodes("a new incarnation takes over", next)
 	e.wantRefused(e.A, old, "another incarnation has taken over")
 	e.wantNodes("a refused KeepNode changes nothing", next)
 	e.keep(e.B, next, e.far, false, "the lease stands")
@@ -200,7 +200,7 @@ func earlierDoesNotTakeOver(e *env) {
 
 func sixteenReplaced(e *env) {
 	for i := range 17 {
-		e.keep(e.A, nodeOf("a", fmt.Sprint(i)), e.far, true, "a new incarnation always takes over")
+		e.keep(e.A, nodeOf("a", fmt.Sprint(i)), e.far, true, "a new incarnation takes over")
 	}
 	for i := range 16 {
 		e.wantRefused(e.B, nodeOf("a", fmt.Sprint(i)), "the 16 incarnations that were replaced last are remembered")

@@ -1,0 +1,149 @@
+package relay_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/dialback/dialback/relay"
+	"github.com/dialback/dialback/relaytest"
+	"github.com/dialback/dialback/store"
+	"github.com/dialback/dialback/store/storetest"
+	"github.com/dialback/dialback/transport"
+)
+
+// Two processes with one NodeID: the newer wins, the older one closes its
+// hosts with 1012 and takes no new ones.
+func TestCluster_TwoProcessesWithOneNodeID(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 1, nil)
+		h := c.Nodes[0].MustConnect("h", relaytest.HostConfig{})
+		newer := server(t, func(cfg *relay.Config) {
+			cfg.Store, cfg.Node = c.Store, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
+		})
+		time.Sleep(6 * time.Second)
+		wantClosed(t, h, "the older process", transport.CloseRestart)
+		if _, err := c.Nodes[0].Connect("h", relaytest.HostConfig{}); handshakeStatus(err) != 503 {
+			t.Errorf("a new host at the older process: %v, want 503", err)
+		}
+		newer.MustConnect("h", relaytest.HostConfig{})
+	})
+}
+
+// A Store that loses its last writes forgets which process replaced which. The
+// older one, which knows, must not take the ID back: the newer one would refuse
+// all hosts from then on, and its tickets could not be handed over.
+func TestCluster_SupersededStaysSuperseded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := relaytest.NewLossyStore()
+		node := func() *relaytest.Server {
+			return server(t, func(cfg *relay.Config) {
+				cfg.Store, cfg.Node = st, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
+			})
+		}
+		node() // beats at 5 s, 10 s and so on
+		time.Sleep(2 * time.Second)
+		newer := node() // at 7 s, 12 s
+		time.Sleep(4500 * time.Millisecond)
+		st.Lose()
+		time.Sleep(10 * time.Second)
+		if _, err := newer.Connect("h", relaytest.HostConfig{}); err != nil {
+			t.Errorf("a host at the newer process, after the Store has lost everything: %v", err)
+		}
+	})
+}
+
+// Nor may it if the Store forgets it before the older one has heard of it: who
+// started later has the ID, whichever of them comes first then.
+func TestCluster_OlderProcessComesBackAfterALoss(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := relaytest.NewLossyStore()
+		node := func(own store.Store) *relaytest.Server {
+			return server(t, func(cfg *relay.Config) {
+				cfg.Store, cfg.Node = own, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
+			})
+		}
+		cutOff := storetest.NewFaulty(st)
+		older := node(cutOff)
+		time.Sleep(2 * time.Second)
+		cutOff.Set("*", storetest.Fault{Err: errors.New("no way to the Store")})
+		newer := node(st)
+		time.Sleep(time.Second)
+		st.Lose()
+		time.Sleep(5 * time.Second) // the newer one has registered again
+		cutOff.Clear()
+		time.Sleep(5 * time.Second)
+		if _, err := newer.Connect("h", relaytest.HostConfig{}); err != nil {
+			t.Errorf("a host at the newer process, after the Store has lost everything: %v", err)
+		}
+		if _, err := older.Connect("h", relaytest.HostConfig{}); err == nil {
+			t.Errorf("a host at the older process is taken, after the newer one has taken the ID back")
+		}
+	})
+}
+
+// Which process is the newer one does not hang on clocks: the one that comes and
+// has never had the ID.
+func TestCluster_ClockOfTheOlderProcessIsAhead(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := relaytest.NewLossyStore()
+		older := store.Node{ID: "node0", Incarnation: "older", StartedAt: time.Now().Add(time.Hour), Beat: 1}
+		if _, err := st.KeepNode(t.Context(), older, 15*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		newer := server(t, func(cfg *relay.Config) {
+			cfg.Store, cfg.Node = st, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
+		})
+		newer.MustConnect("h", relaytest.HostConfig{})
+		st.Lose()
+		older.Beat = 2
+		if _, err := st.KeepNode(t.Context(), older, 15*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(6 * time.Second)
+		newer.MustConnect("h2", relaytest.HostConfig{})
+		if _, err := st.KeepNode(t.Context(), older, 15*time.Second); !errors.Is(err, store.ErrRetired) {
+			t.Errorf("the older process renews its lease: %v, want ErrRetired", err)
+		}
+	})
+}
+
+// A process that has just started is not taken for superseded because it could
+// not ask whom its ID belongs to.
+func TestCluster_NewProcessCannotReadTheNodes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := relaytest.NewLossyStore()
+		older := store.Node{ID: "node0", Incarnation: "older", StartedAt: time.Now().Add(time.Hour), Beat: 1}
+		if _, err := st.KeepNode(t.Context(), older, 15*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		f := storetest.NewFaulty(st)
+		f.Set("Nodes", storetest.Fault{Err: errors.New("no answer"), Times: 1})
+		s := server(t, func(cfg *relay.Config) {
+			cfg.Store, cfg.Node = f, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
+		})
+		time.Sleep(time.Second)
+		s.MustConnect("h", relaytest.HostConfig{})
+	})
+}
+
+// A host whose claim is under way when another process takes the node's ID does
+// not stay here, where no other node would find it.
+func TestCluster_SupersededDuringAClaim(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := relaytest.NewLossyStore()
+		slow := storetest.NewFaulty(st)
+		node := func(own store.Store) *relaytest.Server {
+			return server(t, func(cfg *relay.Config) {
+				cfg.Store, cfg.Node = own, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
+			})
+		}
+		older := node(slow) // beats at 5 s
+		time.Sleep(4500 * time.Millisecond)
+		node(st)
+		slow.Set("Claim", storetest.Fault{Delay: 900 * time.Millisecond})
+		if _, err := older.Connect("h", relaytest.HostConfig{}); transport.CloseCodeOf(err) != transport.CloseRestart {
+			t.Errorf("a host of the older process: %v, want 1012", err)
+		}
+	})
+}
