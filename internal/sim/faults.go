@@ -141,7 +141,11 @@ func (w *World) burnDead(host string) {
 // endOldest ends the process of a host that runs longest, if another one does.
 func (w *World) endOldest(host string, vanish bool) {
 	if list := w.running(host); len(list) > 1 {
-		w.causes.touch(hostFault, host)
+		if vanish {
+			w.causes.begin(hostFault, host, "vanished") // for as long as nobody notices
+		} else {
+			w.causes.touch(hostFault, host)
+		}
 		list[0].crash(vanish)
 	}
 }
