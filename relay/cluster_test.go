@@ -426,8 +426,7 @@ func TestCluster_DialBackToANodeThatWaitsForTheStore(t *testing.T) {
 		if err != nil {
 			t.Fatalf("by way of node 1, while the Store hangs for node 0: %v", err)
 		}
-		conn.Write(transport.Text, transport.Encode(transport.HTTPResponse{Status: 204}))
-		conn.Write(transport.Text, transport.Encode(transport.HTTPEnd{}))
+		answerEmpty(conn)
 		(<-reply).want(t, "the Store hangs for node 0", 204, "")
 	})
 }

@@ -216,8 +216,7 @@ func TestCluster_DialBackForANodeWithoutALease(t *testing.T) {
 		if err != nil {
 			t.Fatalf("a dial-back on node 1 for node 0: %v", err)
 		}
-		conn.Write(transport.Text, transport.Encode(transport.HTTPResponse{Status: 204}))
-		conn.Write(transport.Text, transport.Encode(transport.HTTPEnd{}))
+		answerEmpty(conn)
 		(<-reply).want(t, "by way of node 1", 204, "")
 	})
 }

@@ -121,6 +121,12 @@ func nextDial(t *testing.T, h *relaytest.Host) transport.StreamDial {
 	}
 }
 
+// answerEmpty answers a v2 exchange with 204.
+func answerEmpty(conn transport.Conn) {
+	conn.Write(transport.Text, transport.Encode(transport.HTTPResponse{Status: 204}))
+	conn.Write(transport.Text, transport.Encode(transport.HTTPEnd{}))
+}
+
 // byConnect begins a byte stream.
 func byConnect(t *testing.T, s *relaytest.Server, host string) transport.Conn {
 	t.Helper()
