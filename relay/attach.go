@@ -40,10 +40,14 @@ func (c *controlConn) attach() {
 		c.close(transport.CloseReplaced, "a newer connection took over")
 		return
 	}
-	c.hub.dropBelow(c.att.Generation)
-	if claimed.Previous.ID != "" {
+	c.hub.dropBelow(c.att.Ref())
+	previous := claimed.Previous
+	if previous.ID == "" && old != nil {
+		previous = old.att // which the Store has lost
+	}
+	if previous.ID != "" {
 		c.tookOver()
-		c.srv.retireElsewhere(claimed.Current, claimed.Previous)
+		c.srv.retireElsewhere(claimed.Current, previous)
 	}
 	if old != nil {
 		old.replaced()

@@ -65,25 +65,25 @@ func (s *Server) started(out *outbound) {
 	}
 }
 
-// takeIdle takes an idle stream of the host's current generation, as the Store
-// has named it within the last second; nil if there is none.
+// takeIdle takes an idle stream of the host's current socket, as the Store has
+// named it within the last second; nil if there is none.
 func (s *Server) takeIdle(ctx context.Context, h *hub, t Target) *httpStream {
 	if h.pool.empty() {
 		return nil
 	}
-	gen, ok := h.pool.generation(time.Now())
+	socket, ok := h.pool.socket(time.Now())
 	if !ok {
 		att, err := s.current(ctx, h)
-		gen = att.Generation
+		socket = att.Ref()
 		if err != nil {
 			here := h.here()
 			if errors.Is(err, store.ErrNotFound) || s.cfg.StoreOutage != ServeLocal || here == nil || !here.fresh() {
 				return nil
 			}
-			gen = here.att.Generation // the stated weakening of I1
+			socket = here.att.Ref() // the stated weakening of I1
 		}
 	}
-	return h.pool.take(t.Service, gen)
+	return h.pool.take(t.Service, socket)
 }
 
 // exchangeIdle uses a stream that was idle. again says that the request has

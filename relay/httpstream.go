@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dialback/dialback/store"
 	"github.com/dialback/dialback/transport"
 )
 
@@ -28,7 +29,7 @@ type httpStream struct {
 	srv     *Server
 	hub     *hub
 	service string
-	gen     uint64        // as it was opened; see generation
+	ref     store.Ref     // as it was opened; see socket
 	via     string        // likewise; see passes
 	br      *bufio.Reader // of the byteStream, by way of headReader
 
@@ -41,7 +42,7 @@ type httpStream struct {
 }
 
 func (s *Server) newHTTPStream(data opened, h *hub, service string) *httpStream {
-	hs := &httpStream{srv: s, hub: s.registry.acquire(h.hostID), service: service, gen: data.att.Generation, via: data.via}
+	hs := &httpStream{srv: s, hub: s.registry.acquire(h.hostID), service: service, ref: data.att.Ref(), via: data.via}
 	hs.conn = data.conn
 	hs.br = bufio.NewReader(headReader{hs})
 	if !s.spawn(hs.keep) {
@@ -50,12 +51,12 @@ func (s *Server) newHTTPStream(data opened, h *hub, service string) *httpStream 
 	return hs
 }
 
-// generation is that of the socket that asked for the stream.
-func (hs *httpStream) generation() uint64 {
+// socket is the control socket that asked for the stream.
+func (hs *httpStream) socket() store.Ref {
 	if o, ok := hs.conn.(*opening); ok && o.isSettled() {
-		return o.att.Generation // of the dial that was made beside a spare
+		return o.att.Ref() // of the dial that was made beside a spare
 	}
-	return hs.gen
+	return hs.ref
 }
 
 // passes returns the node through which the stream passes, or empty.
@@ -191,7 +192,7 @@ func (hs *httpStream) watchOver(ctx context.Context, out *outbound, along bool) 
 		return
 	}
 	for pause := time.Second; ; pause = min(2*pause, hs.srv.cfg.DataPing) {
-		if out.body == nil || along || hs.hub.pool.isOld(hs.generation()) {
+		if out.body == nil || along || hs.hub.pool.isOld(hs.socket()) {
 			along = false
 			if !hs.prove(ctx) && ctx.Err() == nil && !hs.got.Load() {
 				hs.cut()

@@ -334,3 +334,34 @@ func TestCluster_RevokeReachesANodeThatRefused(t *testing.T) {
 		wantClosed(t, h, "revoked", transport.CloseForbidden)
 	})
 }
+
+// A Store that has lost a claim may give its generation out again, if its clock is
+// behind, or stands, as here. No stream or spare of the first process serves for
+// the second one.
+func TestCluster_GenerationIsGivenOutTwice(t *testing.T) {
+	for client := range 2 {
+		bubble(t, func(t *testing.T) {
+			st := relaytest.NewLossyStore()
+			c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(c *relay.Config) { c.Store = st }})
+			start := func(name string) uint64 {
+				services := map[string]agent.Handler{"": text(name), "spare": echo()}
+				c.Nodes[0].StartAgent("h", services, nil)
+				synctest.Wait()
+				att, err := st.Current(t.Context(), "h")
+				if err != nil {
+					t.Fatal(err)
+				}
+				return att.Generation
+			}
+			first := start("first")
+			get(c.Nodes[client], "/hosts/h/x").want(t, "there is one process", 200, "first")
+			synctest.Wait() // for the spare that it has asked for
+			st.Lose()
+			if second := start("second"); second != first {
+				t.Fatalf("generations %d and %d: this test is about one that is given out twice", first, second)
+			}
+			get(c.Nodes[client], "/hosts/h/x").want(t, "there is another one", 200, "second")
+			get(c.Nodes[client], "/hosts/h/x").want(t, "there is another one", 200, "second")
+		})
+	}
+}

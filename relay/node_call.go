@@ -61,9 +61,9 @@ type (
 		ID         string
 		Generation uint64
 	}
-	// nodeRetired: everything of the host below this generation is retired.
+	// nodeRetired: every socket of the host before this one is retired.
 	nodeRetired struct {
-		HostID     string
+		HostID, ID string
 		Generation uint64
 	}
 	// nodeRevoke ends a host's control socket and streams.

@@ -190,11 +190,12 @@ func (s *Server) onNodeRetire(in nodeRetire) nothing {
 // onNodeRetired has dials that wait for an older socket issued anew: the node
 // of that socket may be unable to say so.
 func (s *Server) onNodeRetired(in nodeRetired) nothing {
+	socket := store.Ref{HostID: in.HostID, ID: in.ID, Generation: in.Generation}
 	if h := s.registry.peek(in.HostID); h != nil {
-		h.dropBelow(in.Generation)
+		h.dropBelow(socket)
 		s.registry.release(h)
 	}
-	for _, d := range s.tickets.takeOlder(in.HostID, in.Generation) {
+	for _, d := range s.tickets.takeOlder(socket) {
 		d.settle(outcome{err: errReplaced})
 	}
 	return nothing{}
@@ -214,5 +215,5 @@ func (s *Server) retireElsewhere(current, previous store.Attachment) {
 	if previous.Incarnation != s.incarnation {
 		s.tellProcess(previous.Incarnation, "/node/retire", nodeRetire{previous.HostID, previous.ID, previous.Generation})
 	}
-	s.tellAll("/node/retired", nodeRetired{current.HostID, current.Generation})
+	s.tellAll("/node/retired", nodeRetired{current.HostID, current.ID, current.Generation})
 }

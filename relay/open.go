@@ -94,7 +94,7 @@ func (s *Server) openBy(ctx context.Context, hub *hub, streamID string, choose c
 			return opened{}, err
 		}
 		if spares && spec.kind == transport.KindTCP {
-			if sp := hub.spares.take(to.att.Generation); sp != nil {
+			if sp := hub.spares.take(to.att.Ref()); sp != nil {
 				if o := s.openOn(stream, sp, streamID, spec, choose); o != nil {
 					s.replenish(hub, to)
 					return opened{conn: o, att: to.att, via: sp.via, opening: o}, nil
@@ -140,7 +140,7 @@ func (s *Server) openBy(ctx context.Context, hub *hub, streamID string, choose c
 // hasMoved reports whether the host has a newer socket than att.
 func (s *Server) hasMoved(ctx context.Context, hub *hub, att store.Attachment) bool {
 	now, err := s.current(ctx, hub)
-	return err == nil && now.Generation > att.Generation
+	return err == nil && now.ID != att.ID && now.Generation >= att.Generation
 }
 
 // offline is the typed error for a host that cannot be found.

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/dialback/dialback/store"
 )
 
 // pool is the idle streams of one host on this node. It belongs to the node of
@@ -12,25 +14,25 @@ type pool struct {
 	// Guarded by mu.
 	mu     sync.Mutex
 	idle   []*httpStream // the last one was used last
-	floor  uint64        // streams of a generation below are not taken
-	seen   uint64        // the generation that the Store named last
+	floor  store.Ref     // streams of sockets before it are not taken
+	seen   store.Ref     // the socket that the Store named last
 	seenAt time.Time     // when the read that said so began
 }
 
 // named records what a read of the Store said that began at began.
-func (p *pool) named(gen uint64, began time.Time) {
+func (p *pool) named(socket store.Ref, began time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !began.Before(p.seenAt) {
-		p.seen, p.seenAt = gen, began
+		p.seen, p.seenAt = socket, began
 	}
 }
 
-// generation is what the Store named within the last second, if it was asked.
-func (p *pool) generation(now time.Time) (gen uint64, ok bool) {
+// socket is what the Store named within the last second, if it was asked.
+func (p *pool) socket(now time.Time) (socket store.Ref, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.seen, p.seen > 0 && now.Sub(p.seenAt) < generationFresh
+	return p.seen, p.seen.ID != "" && now.Sub(p.seenAt) < generationFresh
 }
 
 // generationFresh is how old a read of the Store may be for a stream to be
@@ -58,11 +60,11 @@ func (p *pool) drop(unwanted func(*httpStream) bool) {
 	}
 }
 
-// isOld reports whether a newer socket has replaced generation gen.
-func (p *pool) isOld(gen uint64) bool {
+// isOld reports whether a newer one has replaced socket.
+func (p *pool) isOld(socket store.Ref) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return gen < p.floor
+	return before(socket, p.floor)
 }
 
 // dropVia closes the idle streams that pass through one of these nodes.
@@ -77,16 +79,19 @@ func (p *pool) empty() bool {
 	return len(p.idle) == 0
 }
 
-// take returns the idle stream of generation gen that was used last. Those that
-// have ended, and those of other generations, are dropped.
-func (p *pool) take(service string, gen uint64) *httpStream {
+// take returns the idle stream that was used last, of those that a control socket
+// has asked for. Those that have ended, and those of other sockets, are dropped.
+//
+// The generation alone is not enough: a Store that has lost a claim, and whose
+// clock is behind, may give its number out once more.
+func (p *pool) take(service string, socket store.Ref) *httpStream {
 	p.mu.Lock()
 	var found *httpStream
 	var old []*httpStream
 	for i := len(p.idle) - 1; i >= 0 && found == nil; i-- {
 		hs := p.idle[i]
 		switch {
-		case hs.generation() != gen && guardPoolGeneration:
+		case hs.socket() != socket && guardPoolGeneration:
 			old = append(old, hs)
 		case hs.service != service:
 			continue
@@ -107,7 +112,7 @@ func (p *pool) take(service string, gen uint64) *httpStream {
 func (p *pool) put(hs *httpStream, most int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if hs.generation() < p.floor || len(p.idle) >= most {
+	if before(hs.socket(), p.floor) || len(p.idle) >= most {
 		return false
 	}
 	hs.idleSince = time.Now()
@@ -156,14 +161,14 @@ func (p *pool) remove(hs *httpStream) bool {
 	return true
 }
 
-// dropBelow closes the idle streams of generations below gen, and keeps out
+// dropBelow closes the idle streams of sockets before this one, and keeps out
 // those that come back.
-func (p *pool) dropBelow(gen uint64) {
+func (p *pool) dropBelow(socket store.Ref) {
 	p.mu.Lock()
-	p.floor = max(p.floor, gen)
-	if p.seen < gen {
+	p.floor = newer(p.floor, socket)
+	if before(p.seen, socket) {
 		p.seenAt = time.Time{} // what the Store said before is no longer so
 	}
 	p.mu.Unlock()
-	p.drop(func(hs *httpStream) bool { return hs.generation() < gen })
+	p.drop(func(hs *httpStream) bool { return before(hs.socket(), socket) })
 }

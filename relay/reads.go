@@ -72,7 +72,7 @@ func (s *Server) readLoop(h *hub) {
 			return err
 		})
 		if c.err == nil || errors.Is(c.err, store.ErrNotFound) {
-			h.pool.named(c.att.Generation, began)
+			h.pool.named(c.att.Ref(), began)
 		}
 		close(c.done)
 	}

@@ -12,8 +12,8 @@ import (
 
 // spare is a data socket that an agent has dialed in advance, parked on the
 // node whose clients use the host. Nothing was said on it yet; stream:open makes
-// it the socket of one stream. It belongs to the generation under which it was
-// asked for.
+// it the socket of one stream. It belongs to the control socket that has asked
+// for it.
 type spare struct {
 	// Immutable after fetchSpare.
 	srv    *Server
@@ -39,7 +39,7 @@ type spares struct {
 	mu     sync.Mutex
 	idle   []*spare              // the last one was parked last
 	asked  int                   // dials under way
-	floor  uint64                // spares of a generation below are not kept
+	floor  store.Ref             // spares of sockets before it are not kept
 	used   time.Time             // when a stream was opened last
 	racing map[*opening]struct{} // streams on spares that have no answer yet
 	paused time.Time             // none is asked for before: the agent had none to give
@@ -67,7 +67,7 @@ func (p *spares) park(sp *spare) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked--
-	if sp.att.Generation < p.floor {
+	if before(sp.att.Ref(), p.floor) {
 		return false
 	}
 	p.idle = append(p.idle, sp)
@@ -83,12 +83,13 @@ func (p *spares) missed(until time.Time) {
 	p.paused = until
 }
 
-// take returns the spare of generation gen that was parked last, or nil.
-func (p *spares) take(gen uint64) *spare {
+// take returns the spare that was parked last, of those that a control socket has
+// asked for, or nil. Its generation alone is not enough; see pool.take.
+func (p *spares) take(socket store.Ref) *spare {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, sp := range slices.Backward(p.idle) {
-		if sp.att.Generation == gen {
+		if sp.att.Ref() == socket {
 			p.idle = slices.Delete(p.idle, i, i+1)
 			close(sp.taken)
 			return sp
@@ -105,7 +106,7 @@ func (p *spares) race(o *opening) (over func()) {
 		p.racing = make(map[*opening]struct{})
 	}
 	p.racing[o] = struct{}{}
-	if o.sp.att.Generation < p.floor {
+	if before(o.sp.att.Ref(), p.floor) {
 		o.impatient()
 	}
 	return func() {
@@ -146,19 +147,19 @@ func (p *spares) drop(unwanted func(*spare) bool) {
 	}
 }
 
-// dropBelow closes the spares of generations below gen, and keeps out those
+// dropBelow closes the spares of sockets before this one, and keeps out those
 // that are on the way. Streams that wait for one of them are dialed at once.
-func (p *spares) dropBelow(gen uint64) {
+func (p *spares) dropBelow(socket store.Ref) {
 	p.mu.Lock()
-	p.floor = max(p.floor, gen)
+	p.floor = newer(p.floor, socket)
 	p.paused = time.Time{} // another socket, perhaps another agent
 	for o := range p.racing {
-		if o.sp.att.Generation < gen {
+		if before(o.sp.att.Ref(), socket) {
 			o.impatient()
 		}
 	}
 	p.mu.Unlock()
-	p.drop(func(sp *spare) bool { return sp.att.Generation < gen })
+	p.drop(func(sp *spare) bool { return before(sp.att.Ref(), socket) })
 }
 
 // replenish asks the host behind to for the spares that it lacks, now that a
@@ -262,11 +263,11 @@ func (sp *spare) ping() bool {
 // close ends a spare that no stream has taken.
 func (sp *spare) close() { sp.conn.Close(transport.CloseNormal, "") }
 
-// dropBelow closes what waits here of older generations, and keeps out what
-// comes back.
-func (h *hub) dropBelow(gen uint64) {
-	h.pool.dropBelow(gen)
-	h.spares.dropBelow(gen)
+// dropBelow closes what waits here of sockets before this one, and keeps out
+// what comes back.
+func (h *hub) dropBelow(socket store.Ref) {
+	h.pool.dropBelow(socket)
+	h.spares.dropBelow(socket)
 }
 
 // dropVia closes what passes through one of these nodes.

@@ -168,14 +168,13 @@ func (t *tickets) take(ticket string) *dial {
 	return d
 }
 
-// takeOlder removes and returns the host's dials on sockets of a generation
-// below gen.
-func (t *tickets) takeOlder(hostID string, gen uint64) []*dial {
+// takeOlder removes and returns the dials on sockets of the host before this one.
+func (t *tickets) takeOlder(socket store.Ref) []*dial {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var older []*dial
 	for ticket, d := range t.pending {
-		if d.hostID == hostID && d.att.Generation < gen {
+		if d.hostID == socket.HostID && before(d.att, socket) {
 			older = append(older, d)
 			delete(t.pending, ticket)
 		}
