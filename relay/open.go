@@ -335,10 +335,12 @@ func (s *Server) locate(ctx context.Context, hub *hub, last attempt) (route, err
 // clock; zero if it was sent away or is not remembered. One that is back since
 // the Store was asked for its socket has left just now.
 func (s *Server) leftAt(ctx context.Context, hostID string) time.Time {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+	sctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
 	defer cancel()
-	seen, err := s.cfg.Store.LastSeen(ctx, []string{hostID})
-	s.outage.observe(err)
+	seen, err := s.cfg.Store.LastSeen(sctx, []string{hostID})
+	if ctx.Err() == nil { // else the end is the caller's own
+		s.outage.observe(err)
+	}
 	if seen[hostID].Attached {
 		return time.Now()
 	}

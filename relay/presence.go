@@ -18,7 +18,8 @@ type Presence struct {
 
 // Presence tells of each host whether it is online. A host that was never seen,
 // or was forgotten, is offline. It fails with ErrStoreUnavailable, except for
-// hosts of this node while Config.StoreOutage is ServeLocal.
+// hosts of this node while Config.StoreOutage is ServeLocal, and with ctx's own
+// error when that ends first.
 func (s *Server) Presence(ctx context.Context, hostIDs ...string) (map[string]Presence, error) {
 	for _, id := range hostIDs {
 		if err := checkHostID(id); err != nil {
@@ -28,10 +29,13 @@ func (s *Server) Presence(ctx context.Context, hostIDs ...string) (map[string]Pr
 	if s.outage.out() {
 		return s.localPresence(hostIDs)
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+	sctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
 	defer cancel()
-	seen, err := s.cfg.Store.LastSeen(ctx, hostIDs)
-	if err != nil {
+	seen, err := s.cfg.Store.LastSeen(sctx, hostIDs)
+	switch {
+	case err != nil && ctx.Err() != nil: // which says nothing of the Store
+		return nil, ctx.Err()
+	case err != nil:
 		s.outage.observe(err)
 		return s.localPresence(hostIDs)
 	}

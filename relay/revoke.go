@@ -14,11 +14,13 @@ import (
 // and for the host. The host can attach again only if AuthorizeHost lets it.
 //
 // It fails with ErrStoreUnavailable if the mark could not be written; what is
-// on this node has ended all the same.
+// on this node has ended all the same. It does not stop half way when ctx ends,
+// and takes no longer than a few StoreTimeouts.
 func (s *Server) Revoke(ctx context.Context, hostID, reason string) error {
 	if err := checkHostID(hostID); err != nil {
 		return err
 	}
+	ctx = context.WithoutCancel(ctx)
 	s.log.Info("revoke", slog.String("host", hostID), slog.String("reason", reason))
 	err := s.revokeInStore(ctx, hostID)
 	s.revokeHere(hostID, reason)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -14,7 +15,9 @@ import (
 	"github.com/dialback/dialback/agent"
 	"github.com/dialback/dialback/relay"
 	"github.com/dialback/dialback/relaytest"
+	"github.com/dialback/dialback/store"
 	"github.com/dialback/dialback/store/memory"
+	"github.com/dialback/dialback/store/storetest"
 	"github.com/dialback/dialback/transport"
 )
 
@@ -377,6 +380,28 @@ func TestRevoke_EndsControlAndStreams(t *testing.T) {
 		}
 		settled(t, s, "after the revoke")
 		s.MustConnect("h", relaytest.HostConfig{}) // AuthorizeHost lets it
+	})
+}
+
+// Whoever asks for a revoke may leave: it is not half done. What somebody's own
+// context has ended is no failure of the Store.
+func TestRevoke_CallerHasLeft(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := storetest.NewFaulty(memory.New())
+		s := server(t, func(c *relay.Config) { c.Store = st })
+		s.MustConnect("h", relaytest.HostConfig{})
+		st.Set("*", storetest.Fault{Delay: 100 * time.Millisecond})
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := s.Relay.Presence(ctx, "h"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Presence: %v, want the context's error", err)
+		}
+		if err := s.Relay.Revoke(ctx, "h", "stolen"); err != nil {
+			t.Errorf("Revoke: %v", err)
+		}
+		if seen, err := st.LastSeen(t.Context(), []string{"h"}); err != nil || seen["h"].Reason != store.ReasonRevoked {
+			t.Errorf("the tombstone: %+v, %v; want revoked", seen["h"], err)
+		}
 	})
 }
 
