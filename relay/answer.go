@@ -75,6 +75,8 @@ func (s *Server) answer(w http.ResponseWriter, rc *http.ResponseController, r *h
 			err = st.aborted()
 		case out.upload.failed() != nil:
 			err = uploadError(out.upload.failed())
+		case r.Context().Err() != nil: // and not the host, whose socket was closed for that
+			err = errClientGone
 		}
 		s.report(r.Context(), st.hub.hostID, err)
 		if err != errClientGone {

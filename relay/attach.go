@@ -59,7 +59,9 @@ func (c *controlConn) attach() {
 	}
 	if c.srv.nodes.isUsurped() { // since it was admitted
 		c.supersede()
+		return
 	}
+	c.srv.attachedLate(c)
 }
 
 // begin starts what only a current socket has: hello, timers, early pings.

@@ -108,7 +108,9 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 // goroutine that ends with it: a stack that has grown never shrinks while its
 // goroutine waits, and run's is what an idle host costs.
 func (c *controlConn) run() {
-	c.srv.spawn(c.attach)
+	if !c.srv.spawn(c.attach) {
+		c.close(transport.CloseRestart, "node is restarting")
+	}
 	for {
 		c.conn.Await()
 		var frame sync.WaitGroup

@@ -66,8 +66,12 @@ func (s *Server) advance(p phase) bool {
 // http.Server.Shutdown.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if !s.advance(phaseNotice) {
-		<-s.ctx.Done()
-		return nil
+		select {
+		case <-s.closed:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	caller := ctx
 	ctx, cancel := context.WithCancel(ctx)
@@ -94,15 +98,32 @@ func (s *Server) Shutdown(ctx context.Context) error {
 func (s *Server) askToLeave(ctx context.Context) {
 	for _, c := range s.registry.controls() {
 		s.spawn(func() {
-			if wait(ctx, s.jitter(s.cfg.DrainNotice)) != nil {
-				return
+			if wait(ctx, s.jitter(s.cfg.DrainNotice)) == nil {
+				c.askToLeave()
 			}
-			if c.att.Proto >= 3 {
-				c.send(transport.Encode(transport.Drain{ReconnectAfterMs: s.jitter(time.Second).Milliseconds()}))
-				return
-			}
-			c.retire(store.ReasonGone, transport.CloseRestart, "node is draining")
 		})
+	}
+}
+
+func (c *controlConn) askToLeave() {
+	if c.att.Proto >= 3 {
+		c.send(transport.Encode(transport.Drain{ReconnectAfterMs: c.srv.jitter(time.Second).Milliseconds()}))
+		return
+	}
+	c.retire(store.ReasonGone, transport.CloseRestart, "node is draining")
+}
+
+// attachedLate sends a socket away that was admitted before the Server began to
+// leave, and has attached since: it may have been missed by who does that for all.
+func (s *Server) attachedLate(c *controlConn) {
+	s.mu.Lock()
+	phase := s.phase
+	s.mu.Unlock()
+	switch {
+	case phase == phaseClosed:
+		c.retire(store.ReasonGone, transport.CloseRestart, "node is restarting")
+	case phase >= phaseDraining:
+		c.askToLeave()
 	}
 }
 
@@ -135,22 +156,27 @@ func (s *Server) waitHops(ctx context.Context) error {
 
 // Close ends the Server at once: control sockets and streams are closed with
 // 1012, hosts are detached, and all goroutines have ended when it returns,
-// within CloseTimeout and StoreTimeout. Calls after the first do nothing.
+// within CloseTimeout and a few StoreTimeouts, however many hosts there are.
+// Calls after the first wait for it.
 func (s *Server) Close() error {
 	if !s.advance(phaseClosed) {
-		<-s.ctx.Done()
+		<-s.closed
 		return nil
 	}
+	defer close(s.closed)
 	for _, st := range s.registry.streams() {
 		st.abort(ErrDraining)
 	}
-	// Many at once: a Store that hangs must not cost a timeout for each host.
+	// Many at once, and with one bound for all: a Store that hangs must not cost
+	// a timeout for each host.
+	ctx, cancel := context.WithTimeout(context.Background(), 2*s.cfg.StoreTimeout)
+	defer cancel()
 	sem := make(chan struct{}, 64)
 	for _, c := range s.registry.controls() {
 		sem <- struct{}{}
 		go func() {
 			defer func() { <-sem }()
-			c.retire(store.ReasonGone, transport.CloseRestart, "node is restarting")
+			c.retireWithin(ctx, store.ReasonGone, transport.CloseRestart, "node is restarting")
 		}()
 	}
 	for range cap(sem) {

@@ -60,6 +60,9 @@ func httpSpec(t Target, out *outbound) chooseSpec {
 // answered only when the host is there. It returns an error if nothing has
 // been answered yet.
 func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, hub *hub, t Target, id Identity, out *outbound) error {
+	if err := s.limitBody(out); err != nil {
+		return err // the service may take the upgrade for an ordinary request
+	}
 	st, err := s.begin(s.ctx, hub, t, id) // the stream outlives r's context
 	if err != nil {
 		return err

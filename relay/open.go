@@ -269,6 +269,9 @@ func (s *Server) locate(ctx context.Context, hub *hub, last attempt) (route, err
 	asserted, asked := false, false
 	for {
 		here, goneAt, changed := hub.look() // before the read: nothing is missed
+		if time.Since(goneAt) >= s.cfg.ReconnectGrace {
+			goneAt = time.Time{} // it may have been on another node since
+		}
 		att, err := s.current(ctx, hub)
 		switch {
 		case here != nil && !asserted && lost(here, att, err):

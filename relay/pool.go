@@ -39,8 +39,13 @@ func (p *pool) socket(now time.Time) (socket store.Ref, ok bool) {
 // taken from the pool on its word: the bound of I1 for pooled streams.
 const generationFresh = time.Second
 
-// clear closes all idle streams.
-func (p *pool) clear() { p.drop(func(*httpStream) bool { return true }) }
+// clear closes all idle streams, and has the Store asked before the next is taken.
+func (p *pool) clear() {
+	p.mu.Lock()
+	p.seenAt = time.Time{}
+	p.mu.Unlock()
+	p.drop(func(*httpStream) bool { return true })
+}
 
 // drop closes the idle streams that unwanted names.
 func (p *pool) drop(unwanted func(*httpStream) bool) {

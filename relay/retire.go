@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"strconv"
@@ -37,6 +38,11 @@ func (c *controlConn) replaced() {
 // retire takes the socket out of routing for ever: the mark is written to the
 // Store before the socket is closed.
 func (c *controlConn) retire(why store.Reason, code transport.CloseCode, reason string) {
+	c.retireWithin(context.Background(), why, code, reason)
+}
+
+// retireWithin is retire with a bound of the caller's for the call of the Store.
+func (c *controlConn) retireWithin(ctx context.Context, why store.Reason, code transport.CloseCode, reason string) {
 	was := c.leave(stateRetired, errGone)
 	if was >= stateRetired {
 		return
@@ -45,13 +51,15 @@ func (c *controlConn) retire(why store.Reason, code transport.CloseCode, reason 
 		c.srv.stats.stale.Add(1)
 	}
 	if was == stateCurrent && guardRetiredMark {
-		ctx, cancel := c.srv.storeContext()
+		ctx, cancel := context.WithTimeout(ctx, c.srv.cfg.StoreTimeout)
 		err := c.srv.cfg.Store.Retire(ctx, c.att.Ref(), why)
 		cancel()
 		c.owed(why, err)
 	}
 	c.conn.Close(code, reason)
-	c.detachedHook(why)
+	if was == stateCurrent { // else it has never been attached
+		c.detachedHook(why)
+	}
 }
 
 // ended cleans up after the socket's end. A late end of a retired socket

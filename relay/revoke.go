@@ -35,10 +35,10 @@ func (s *Server) revokeHere(hostID, reason string) {
 		if c := hub.here(); c != nil {
 			c.retire(store.ReasonRevoked, transport.CloseForbidden, transport.CutReason("revoked: "+reason))
 		}
-		hub.dropIdle()
 		for _, st := range hub.liveStreams() {
 			st.abort(ErrRevoked)
 		}
+		hub.dropIdle() // after that: no exchange puts its stream back any more
 	}
 }
 

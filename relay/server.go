@@ -44,6 +44,8 @@ type Server struct {
 	mu    sync.Mutex
 	phase phase
 	wg    sync.WaitGroup // spawned goroutines; Add only while mu is held and not closed
+
+	closed chan struct{} // closed when Close has done all
 }
 
 var _ http.Handler = (*Server)(nil)
@@ -56,7 +58,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, nodeID: cfg.Node.ID, incarnation: uuid.NewString(), shared: shared}
+	s := &Server{cfg: cfg, log: cfg.Logger, nodeID: cfg.Node.ID, incarnation: uuid.NewString(), shared: shared, closed: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.conns.open = make(map[transport.Conn]struct{})
 	s.registry.hubs = make(map[string]*hub)
