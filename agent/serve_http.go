@@ -71,7 +71,10 @@ func (s *httpService) serve(socket *dataSocket) {
 	}
 }
 
-func (s *httpService) connState(_ net.Conn, state http.ConnState) {
+func (s *httpService) connState(c net.Conn, state http.ConnState) {
+	if stream, ok := c.(*Stream); ok && state == http.StateHijacked {
+		stream.hijacked.Store(true)
+	}
 	if state == http.StateClosed || state == http.StateHijacked {
 		s.tasks.Done()
 	}
@@ -93,5 +96,9 @@ func (s *httpService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(p)
 		}
 	}()
+	body := ownBody(w, r)
 	s.handler.ServeHTTP(w, r)
+	if body != nil {
+		body.drop(w, r)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/dialback/dialback/transport"
 )
@@ -20,7 +21,8 @@ type StreamInfo struct {
 // must Close it, also after an error.
 type Stream struct {
 	*transport.StreamConn
-	socket *dataSocket
+	socket   *dataSocket
+	hijacked atomic.Bool // a handler of HTTP has taken it over
 }
 
 func newStream(s *dataSocket) *Stream {
