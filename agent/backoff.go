@@ -80,12 +80,7 @@ func newBackoff(cfg *Config) *backoff {
 // open for lasted (zero if it never was). fight reports that this host is
 // being replaced again and again.
 func (b *backoff) next(now time.Time, err error, lasted time.Duration) (delay time.Duration, fight bool) {
-	if lasted >= b.stable {
-		b.failures = 0
-	}
-	if lasted >= replacedWindow {
-		b.fighting = false
-	}
+	b.lasted(lasted)
 	b.failures++
 	switch adviceOf(err) {
 	case adviceNow:
@@ -108,6 +103,17 @@ func (b *backoff) next(now time.Time, err error, lasted time.Duration) (delay ti
 		delay += min(answered.RetryAfter, maxRetryAfter)
 	}
 	return delay, false
+}
+
+// lasted notes for how long a connection was open. One that has ended otherwise
+// than in a failure, by a drain, says no more.
+func (b *backoff) lasted(d time.Duration) {
+	if d >= b.stable {
+		b.failures = 0
+	}
+	if d >= replacedWindow {
+		b.fighting = false
+	}
 }
 
 // limit is the upper bound of the delay after that many failures in a row.

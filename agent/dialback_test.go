@@ -341,3 +341,33 @@ func testRawPanicAndHang(t *testing.T) {
 	}
 	close(release)
 }
+
+// StopTimeout is one bound for handlers and hooks together.
+func TestRun_HangingHandlerAndHook(t *testing.T) { synctest.Test(t, testRunHangingHandlerAndHook) }
+func testRunHangingHandlerAndHook(t *testing.T) {
+	r := newFakeRelay(t)
+	cfg := r.config()
+	release := make(chan struct{})
+	cfg.Services[""] = agent.Raw(func(context.Context, *agent.Stream) { <-release })
+	cfg.Hooks.StreamOpened = func(agent.StreamInfo) { <-release }
+	a := run(t, cfg)
+	r.next(1).dial(transport.StreamDial{Ticket: "t"})
+	r.stream()
+	synctest.Wait()
+	returned := make(chan struct{})
+	began := time.Now()
+	go func() {
+		_ = a.stop()
+		close(returned)
+	}()
+	select {
+	case <-returned:
+	case <-time.After(time.Hour):
+		t.Error("Run has not returned within an hour, want StopTimeout")
+	}
+	if d := time.Since(began); d != 5*time.Second {
+		t.Errorf("Run took %v to stop, want StopTimeout", d)
+	}
+	close(release)
+	<-returned
+}

@@ -267,3 +267,33 @@ func testRunOneAtATime(t *testing.T) {
 		t.Errorf("a later Run: %v", err)
 	}
 }
+
+// A connection that lasted counts as a success also if a drain ended it.
+func TestRun_DrainedConnectionResetsTheBackoff(t *testing.T) {
+	synctest.Test(t, testRunDrainedConnectionResetsTheBackoff)
+}
+func testRunDrainedConnectionResetsTheBackoff(t *testing.T) {
+	r := newFakeRelay(t)
+	r.pongs = true
+	var failures atomic.Int64
+	refuse := func(n int64) {
+		failures.Store(n)
+		r.refuseWith(func(w http.ResponseWriter, _ *http.Request) bool {
+			if failures.Add(-1) < 0 {
+				return false
+			}
+			w.WriteHeader(http.StatusBadGateway)
+			return true
+		})
+	}
+	refuse(5)
+	run(t, r.config())
+	c := r.next(1)
+	time.Sleep(time.Minute)
+	refuse(1)
+	began := time.Now()
+	c.send(transport.Drain{ReconnectAfterMs: 1000})
+	if d := r.next(2).at.Sub(began); d != 1500*time.Millisecond {
+		t.Errorf("the successor came %v after the drain, want 1s and the first delay of 500ms", d)
+	}
+}

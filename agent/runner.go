@@ -78,6 +78,7 @@ func (r *runner) run() {
 			old = append(stillOpen(c.takePredecessors()), c)
 			r.log.Info("relay drains", "reconnect_after", delay)
 			if r.sleep(delay, c.done) {
+				r.backoff.lasted(time.Since(opened))
 				continue
 			}
 		case <-c.done:
@@ -212,19 +213,20 @@ func (r *runner) stop() {
 	for _, s := range r.services {
 		s.stop()
 	}
-	timeout := time.NewTimer(r.cfg.StopTimeout)
-	defer timeout.Stop()
+	// Not r.ctx, which has ended; one bound for both waits.
+	timeout, cancel := context.WithTimeout(context.Background(), r.cfg.StopTimeout)
+	defer cancel()
 	done := make(chan struct{})
 	go r.awaitTasks(done)
 	select {
 	case <-done:
-	case <-timeout.C:
+	case <-timeout.Done():
 		r.log.Warn("stopped with handlers that have not returned")
 	}
 	r.events.stop()
 	select {
 	case <-r.events.done:
-	case <-timeout.C:
+	case <-timeout.Done():
 		r.log.Warn("stopped with a hook that has not returned")
 	}
 }
