@@ -244,3 +244,39 @@ func TestForwardTCP_AbnormalEndResetsTheService(t *testing.T) {
 		})
 	}
 }
+
+// A client that half-closed and is slow to read gets all of the answer, and a
+// clean end, however much of it waits in the network when the service is done.
+func TestForwardTCP_SlowClientGetsTheEnd(t *testing.T) {
+	const window = 64 << 10 // of the in-memory network
+	for n := window - 64; n <= window; n++ {
+		synctest.Test(t, func(t *testing.T) { testForwardTCPSlowClientGetsTheEnd(t, n) })
+	}
+	synctest.Test(t, func(t *testing.T) { testForwardTCPSlowClientGetsTheEnd(t, 4<<20) })
+}
+func testForwardTCPSlowClientGetsTheEnd(t *testing.T, n int) {
+	s, conn := tcp(t)
+	s.eof()
+	wantEOF(t, conn)
+	go func() {
+		_, _ = conn.Write(make([]byte, n))
+		conn.Close()
+	}()
+	time.Sleep(5 * time.Second)
+	got := 0
+	for {
+		m, err := s.message()
+		if err != nil {
+			t.Fatalf("after %d of %d bytes: %v", got, n, err)
+		}
+		if m == "EOF" {
+			break
+		}
+		got += len(m)
+	}
+	if got != n {
+		t.Errorf("%d of %d bytes came", got, n)
+	}
+	time.Sleep(5 * time.Second)
+	s.wantEnd(transport.CloseNormal, "")
+}

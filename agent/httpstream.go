@@ -165,11 +165,5 @@ func (s *httpStream) dialing(cancel context.CancelFunc) bool {
 	return !s.gone
 }
 
-// finish ends the stream with 1000, behind what was written.
-func (s *httpStream) finish() {
-	s.conn.CloseSlowly(transport.CloseNormal, "")
-	s.release()
-}
-
 // breakOff ends the stream in the middle of an answer.
 func (s *httpStream) breakOff() { s.CloseWith(transport.CloseInternal, "answer broken off") }

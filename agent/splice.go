@@ -36,6 +36,9 @@ type splice struct {
 type splicer interface {
 	io.ReadWriteCloser
 	CloseWrite() error
+	// finish ends the stream with 1000, when the client has read all that was
+	// written. A Close behind it would hasten that.
+	finish()
 	CloseWith(code transport.CloseCode, reason string)
 	Conn() transport.Conn
 	// awaitEnd returns how the stream ended, once it has. No Read may be on.
@@ -69,7 +72,9 @@ func (s *splice) run() {
 	}
 	_ = s.local.Close()
 	<-s.served
-	_ = s.stream.Close()
+	if !s.whole() {
+		_ = s.stream.Close()
+	}
 }
 
 // copyToService returns nil when the service takes no more, else how the
@@ -138,8 +143,15 @@ func (s *splice) finish() {
 	both := s.finished == 2
 	s.mu.Unlock()
 	if both {
-		_ = s.stream.Close()
+		s.stream.finish()
 	}
+}
+
+// whole reports whether both directions have ended in a clean way.
+func (s *splice) whole() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.finished == 2
 }
 
 // closeWrite passes a half close on, if the local connection can do that.

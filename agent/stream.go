@@ -161,6 +161,13 @@ func (s *byteStream) Close() error {
 	return nil
 }
 
+// finish ends the stream with 1000, behind what was written: a client that
+// reads slowly has StallTimeout for that.
+func (s *byteStream) finish() {
+	s.conn.CloseSlowly(transport.CloseNormal, "")
+	s.release()
+}
+
 // CloseWith ends the stream with that code and reason.
 func (s *byteStream) CloseWith(code transport.CloseCode, reason string) { s.closeWith(code, reason) }
 
