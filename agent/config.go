@@ -67,7 +67,8 @@ type Config struct {
 	// and a half intervals if that is more.
 	SilenceTimeout time.Duration
 	// HandshakeTimeout bounds DNS, connect, TLS and upgrade together, of
-	// control sockets and of dial-backs. Zero means 10 seconds.
+	// control sockets and of dial-backs. A dial-back is tried up to three
+	// times within it; each try has a third of it. Zero means 10 seconds.
 	HandshakeTimeout time.Duration
 	// TokenTimeout bounds a call of Token. Zero means 10 seconds.
 	TokenTimeout time.Duration

@@ -152,7 +152,7 @@ func (d *dial) run() {
 // connect opens the service and dials back. Without success it has told whom
 // it concerns, and returns nil.
 func (d *dial) connect() (*dataSocket, endpoint) {
-	end, err := d.service.open(d.ctx, d.info)
+	end, err := d.r.open(d.ctx, d.service, d.info)
 	if err != nil {
 		d.fail(err, asRefusal(err))
 		return nil, nil
@@ -187,6 +187,17 @@ func (d *dial) connect() (*dataSocket, endpoint) {
 	return s, end
 }
 
+// open opens a service. A panic of the embedder's DialContext is a failure.
+func (r *runner) open(ctx context.Context, s service, info StreamInfo) (end endpoint, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.log.Error("opening a service panicked", "service", info.Service, "panic", p)
+			end, err = nil, errOpenPanicked
+		}
+	}()
+	return s.open(ctx, info)
+}
+
 // A dial-back that meets a node which goes away, or that a load balancer could
 // not deliver, is made again: the next node may well take it.
 const (
@@ -194,7 +205,7 @@ const (
 	dialBackPause = 25 * time.Millisecond // doubled each time
 )
 
-// dialBack opens the data socket.
+// dialBack opens the data socket. HandshakeTimeout bounds all tries together.
 func (d *dial) dialBack() (conn transport.Conn, err error) {
 	ctx, cancel := context.WithTimeout(d.ctx, d.r.cfg.HandshakeTimeout)
 	defer cancel()
@@ -223,6 +234,8 @@ func unknownTicket(err error) bool {
 	return errors.As(err, &answered) && answered.Status == http.StatusNotFound
 }
 
+// dialBackOnce makes one try. It has its part of HandshakeTimeout only: one that
+// hangs must leave time for the others.
 func (d *dial) dialBackOnce(ctx context.Context) (transport.Conn, error) {
 	cfg := &d.r.cfg
 	return transport.Dial(ctx, d.r.url.dial(d.ticket), &transport.DialOptions{
@@ -232,7 +245,7 @@ func (d *dial) dialBackOnce(ctx context.Context) (transport.Conn, error) {
 			CloseTimeout: cfg.CloseTimeout,
 		},
 		Transport:        cfg.Transport,
-		HandshakeTimeout: cfg.HandshakeTimeout,
+		HandshakeTimeout: cfg.HandshakeTimeout / dialBackTries,
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -370,4 +371,47 @@ func testRunHangingHandlerAndHook(t *testing.T) {
 	}
 	close(release)
 	<-returned
+}
+
+// A DialContext that panics costs its stream, not the process.
+func TestDial_DialContextPanics(t *testing.T) { synctest.Test(t, testDialDialContextPanics) }
+func testDialDialContextPanics(t *testing.T) {
+	r := newFakeRelay(t)
+	cfg := r.config()
+	cfg.Services["panic"] = agent.ForwardTCPWith("local:22", agent.TCPOptions{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		panic("oops")
+	}})
+	run(t, cfg)
+	c := r.next(1)
+	c.dial(transport.StreamDial{Ticket: "t1", Service: "panic"})
+	c.want(transport.Refuse{Ticket: "t1", Status: 502, Reason: "service failed"})
+	s := c.spare("t2")
+	s.open(transport.StreamOpen{Stream: "a", Service: "panic"}, "bytes")
+	s.wantFrame(transport.Refuse{Status: 502, Reason: "service failed"})
+	c.dial(transport.StreamDial{Ticket: "t3"}) // the agent lives
+	r.stream()
+}
+
+// A first try that hangs leaves time for a second one.
+func TestDial_DialBackHangsOnce(t *testing.T) { synctest.Test(t, testDialDialBackHangsOnce) }
+func testDialDialBackHangsOnce(t *testing.T) {
+	r := newFakeRelay(t)
+	r.pongs = true
+	run(t, r.config())
+	c := r.next(1)
+	var tries atomic.Int32
+	r.refuseWith(func(_ http.ResponseWriter, req *http.Request) bool {
+		if tries.Add(1) > 1 {
+			return false
+		}
+		<-req.Context().Done()
+		return true
+	})
+	c.dial(transport.StreamDial{Ticket: "t"})
+	s := r.stream()
+	s.write("x")
+	s.wantMessage("x")
+	if n := tries.Load(); n != 2 {
+		t.Errorf("the data socket came with try %d, want 2", n)
+	}
 }

@@ -28,6 +28,9 @@ var (
 // dial back: its client left.
 var errCanceled = errors.New("agent: dial canceled")
 
+// errOpenPanicked is the failure of a service whose DialContext panicked.
+var errOpenPanicked = errors.New("agent: opening the service panicked")
+
 // refusal is why a dial is not answered with a stream. The relay passes status
 // and reason on, so the reason names the service and no address.
 type refusal struct {

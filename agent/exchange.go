@@ -300,7 +300,7 @@ func (x *exchange) drop() {
 // noAnswer ends an exchange whose service has not answered.
 func (x *exchange) noAnswer(err error) bool {
 	x.drop()
-	if x.s.left() {
+	if x.s.left() || x.s.svc.ctx.Err() != nil { // the end of Run is not the service's fault
 		return x.broken()
 	}
 	service := x.s.info.Service

@@ -11,7 +11,8 @@ import (
 
 // TCPOptions configure ForwardTCPWith.
 type TCPOptions struct {
-	// DialContext dials the service. Nil means net.Dialer's, by TCP.
+	// DialContext dials the service. Nil means net.Dialer's, by TCP. The
+	// stream of one that panics is refused.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 

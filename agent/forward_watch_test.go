@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -227,4 +228,30 @@ func testForwardHTTPDialerPanics(t *testing.T) {
 		s.write(get)
 		s.wantEnd(transport.CloseInternal, "forwarding panicked")
 	}
+}
+
+// A request whose service is being reached when Run ends gets no answer: its
+// service is not down.
+func TestForwardHTTP_RunEndsWhileTheServiceIsReached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newFakeRelay(t)
+		r.pongs = true
+		cfg := r.config()
+		cfg.Services = map[string]agent.Handler{"": agent.ForwardHTTPWith("http://local:80", agent.HTTPOptions{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			},
+		})}
+		a := run(t, cfg)
+		c := r.next(1)
+		c.dial(transport.StreamDial{Ticket: "t", Proto: transport.ProtoHTTP})
+		s := r.stream()
+		s.write("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		synctest.Wait()
+		_ = a.stop()
+		if m, err := s.message(); err == nil {
+			t.Errorf("the answer is %q, want the end of the stream", m)
+		}
+	})
 }

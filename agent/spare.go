@@ -79,8 +79,11 @@ func (d *dial) openOn(s *dataSocket, f transport.StreamOpen) (endpoint, *refusal
 		return nil, refusal
 	}
 	info := StreamInfo{ID: f.Stream, Service: f.Service}
-	end, err := service.open(r.ctx, info)
+	end, err := r.open(r.ctx, service, info)
 	if err != nil {
+		if r.ctx.Err() != nil { // not the service's fault
+			return nil, refuse(http.StatusServiceUnavailable, "agent stopping")
+		}
 		return nil, asRefusal(err)
 	}
 	r.mu.Lock()
