@@ -10,6 +10,10 @@ import "time"
 // repeats a dial only when nothing was sent on the one before.
 type openings struct {
 	byID map[string]openedBy
+	// keep is for how long an opening is remembered: longer than a relay can
+	// still open that stream. A stream:open may be on its way to a spare for as
+	// long as the spare waits. Immutable.
+	keep time.Duration
 	// order holds the openings from the oldest on, to forget them in turn.
 	order []openedID
 }
@@ -26,8 +30,10 @@ type openedID struct {
 	at time.Time
 }
 
-// rememberFor is much longer than a relay tries to open a stream.
-const rememberFor = time.Minute
+// newOpenings remembers for as long as a spare waits, and a minute more.
+func newOpenings(spareTimeout time.Duration) openings {
+	return openings{keep: spareTimeout + time.Minute}
+}
 
 // opened reports whether the stream was opened.
 func (o *openings) opened(id string, now time.Time) bool {
@@ -67,10 +73,10 @@ func (o *openings) note(id string, by openedBy, now time.Time) {
 	o.order = append(o.order, openedID{id, now})
 }
 
-// forget drops what is older than rememberFor.
+// forget drops what is older than keep.
 func (o *openings) forget(now time.Time) {
 	n := 0
-	for n < len(o.order) && now.Sub(o.order[n].at) >= rememberFor {
+	for n < len(o.order) && now.Sub(o.order[n].at) >= o.keep {
 		delete(o.byID, o.order[n].id)
 		n++
 	}

@@ -45,6 +45,7 @@ func newRunner(ctx context.Context, a *Agent) *runner {
 		backoff:  newBackoff(&a.cfg),
 		dials:    make(map[string]context.CancelCauseFunc),
 		streams:  make(map[*dataSocket]struct{}),
+		openings: newOpenings(a.cfg.SpareTimeout),
 	}
 	r.events = newEventQueue(r.log, &a.stats.hooksDropped)
 	for name, h := range a.cfg.Services {

@@ -71,10 +71,12 @@ func TestSpare_BecomesAStream(t *testing.T) {
 }
 
 // A stream is opened once: whatever of spare and dial comes second is refused,
-// and none of its bytes reach the service. After a minute nobody remembers.
+// and none of its bytes reach the service. After
+// SpareTimeout and a minute nobody remembers.
 func TestSpare_StreamIsOpenedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFakeRelay(t)
+		r.pongs = true
 		var served atomic.Int32
 		cfg := r.config()
 		cfg.Services[""] = agent.Raw(func(ctx context.Context, s *agent.Stream) {
@@ -106,9 +108,30 @@ func TestSpare_StreamIsOpenedOnce(t *testing.T) {
 		if n := served.Load(); n != 2 {
 			t.Errorf("%d streams brought bytes, want 2", n)
 		}
-		time.Sleep(time.Minute)
+		// The other way of opening it may be as late as a spare can be.
+		time.Sleep(3 * time.Minute)
 		c.dial(transport.StreamDial{Ticket: "t6", Stream: "a"})
+		c.want(transport.Refuse{Ticket: "t6", Status: already.Status, Reason: already.Reason})
+		time.Sleep(time.Minute)
+		c.dial(transport.StreamDial{Ticket: "t7", Stream: "a"})
 		r.stream()
+	})
+}
+
+// A service that is not reached because Run ends is not down.
+func TestSpare_RunEndsWhileTheServiceIsReached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newFakeRelay(t)
+		var log eventLog
+		cfg := r.config()
+		cfg.Services[""] = slowTCP(nil)
+		cfg.Hooks.Refused = log.hooks().Refused
+		a := run(t, cfg)
+		s := r.next(7).spare("t1")
+		s.open(transport.StreamOpen{Stream: "s-a"}, "bytes")
+		synctest.Wait()
+		a.stop()
+		log.want(t, "refused a 503 agent stopping")
 	})
 }
 
