@@ -68,7 +68,7 @@ type Config struct {
 	SilenceTimeout time.Duration
 	// HandshakeTimeout bounds DNS, connect, TLS and upgrade together, of
 	// control sockets and of dial-backs. A dial-back is tried up to three
-	// times within it; each try has a third of it. Zero means 10 seconds.
+	// times within it; one try has half of it at most. Zero means 10 seconds.
 	HandshakeTimeout time.Duration
 	// TokenTimeout bounds a call of Token. Zero means 10 seconds.
 	TokenTimeout time.Duration

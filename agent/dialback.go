@@ -234,8 +234,8 @@ func unknownTicket(err error) bool {
 	return errors.As(err, &answered) && answered.Status == http.StatusNotFound
 }
 
-// dialBackOnce makes one try. It has its part of HandshakeTimeout only: one that
-// hangs must leave time for the others.
+// dialBackOnce makes one try. It has half of HandshakeTimeout at most: one that
+// hangs must leave time for another, and a slow way needs seconds.
 func (d *dial) dialBackOnce(ctx context.Context) (transport.Conn, error) {
 	cfg := &d.r.cfg
 	return transport.Dial(ctx, d.r.url.dial(d.ticket), &transport.DialOptions{
@@ -245,7 +245,7 @@ func (d *dial) dialBackOnce(ctx context.Context) (transport.Conn, error) {
 			CloseTimeout: cfg.CloseTimeout,
 		},
 		Transport:        cfg.Transport,
-		HandshakeTimeout: cfg.HandshakeTimeout / dialBackTries,
+		HandshakeTimeout: cfg.HandshakeTimeout / 2,
 	})
 }
 
