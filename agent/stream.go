@@ -46,14 +46,6 @@ func (s *Stream) CloseWith(code transport.CloseCode, reason string) {
 	s.socket.release()
 }
 
-// awaitEnd returns how the stream ended, once it has. The StreamConn reads on
-// by itself.
-func (s *Stream) awaitEnd() error {
-	<-s.Conn().Done()
-	_, _, err := s.Conn().Reader()
-	return err
-}
-
 type streamInfoKey struct{}
 
 // StreamInfoFrom returns the stream that ctx belongs to: that of a Raw handler,

@@ -227,8 +227,10 @@ func explained(code string, is [faultKinds]bool, changed, opened bool) bool {
 		return host || node || part || shop // a node that has no lease is not found by its tickets
 	case "refused":
 		return changed || host || node || part || shop // a dial-back to a node without a lease, which the host cannot place
-	case "stream_closed", broken:
+	case "stream_closed":
 		return host || node || part
+	case broken:
+		return host || node || part || client
 	case "header_timeout":
 		return host || node || part
 	case "revoked":
