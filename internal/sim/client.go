@@ -120,7 +120,7 @@ func (w *World) exchange(ctx context.Context, r *request, slot string) string {
 		req.Header.Set("Idempotency-Key", a.ID)
 	}
 	if a.Half > 0 {
-		half := newHalfCloser(a.Half)
+		half := &halfCloser{after: a.Half}
 		defer half.stop()
 		req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: half.got}))
 	}

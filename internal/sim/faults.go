@@ -67,16 +67,10 @@ func (w *World) twinNode(slot string) {
 // endTwins ends all processes of a slot but the newest.
 func (w *World) endTwins(slot string) {
 	newest := w.at(slot)
-	w.mu.Lock()
-	var old []*nodeProc
-	for _, n := range w.procs {
+	for _, n := range w.nodes() {
 		if n.name == slot && n != newest && !n.isDead() {
-			old = append(old, n)
+			n.crash(false)
 		}
-	}
-	w.mu.Unlock()
-	for _, n := range old {
-		n.crash(false)
 	}
 	w.causes.end(nodeFault, slot, "twin")
 }
@@ -257,13 +251,7 @@ func (w *World) storeFails(slot, method string, f storetest.Fault) {
 }
 
 func (w *World) storeWorks() {
-	w.mu.Lock()
-	var all []*nodeProc
-	for _, n := range w.procs { // those with a twin too
-		all = append(all, n)
-	}
-	w.mu.Unlock()
-	for _, n := range all {
+	for _, n := range w.nodes() { // those with a twin too
 		n.seam.faulty.Clear()
 	}
 	w.causes.end(storeFault, "", "")

@@ -13,8 +13,6 @@ type halfCloser struct {
 	timer *time.Timer
 }
 
-func newHalfCloser(after time.Duration) *halfCloser { return &halfCloser{after: after} }
-
 func (h *halfCloser) got(info httptrace.GotConnInfo) {
 	conn := info.Conn.(interface{ CloseWrite() error })
 	h.timer = time.AfterFunc(h.after, func() { conn.CloseWrite() })

@@ -2,8 +2,10 @@ package sim
 
 import (
 	"context"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/dialback/dialback/relay"
@@ -99,6 +101,13 @@ func (w *World) nodeOf(p *process) *nodeProc {
 	return w.procs[p]
 }
 
+// nodes lists all processes of nodes, those that have ended too.
+func (w *World) nodes() []*nodeProc {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Values(w.procs))
+}
+
 // at is the process that holds a slot now; nil if it is down.
 func (w *World) at(slot string) *nodeProc {
 	w.mu.Lock()
@@ -112,9 +121,7 @@ func (w *World) at(slot string) *nodeProc {
 
 // nodeNamed is the process of an incarnation, nil if there is none.
 func (w *World) nodeNamed(incarnation string) *nodeProc {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, n := range w.procs {
+	for _, n := range w.nodes() {
 		if n.seam.is(incarnation) {
 			return n
 		}

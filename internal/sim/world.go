@@ -227,15 +227,11 @@ func (w *World) heal() {
 	w.network.heal()
 	w.ledger.jumped.Store(0)
 	w.mu.Lock()
-	var all []*process
-	for p := range w.procs {
-		all = append(all, p)
-	}
 	clear(w.slow)
 	w.mu.Unlock()
-	for _, p := range all {
-		w.nodeOf(p).seam.faulty.Clear()
-		p.goOn()
+	for _, n := range w.nodes() {
+		n.seam.faulty.Clear()
+		n.goOn()
 	}
 	for _, slot := range w.schedule.slots() {
 		if !w.takes(slot) {
@@ -262,11 +258,8 @@ func (w *World) heal() {
 func (w *World) end() {
 	w.ending.Store(true)
 	w.network.heal()
+	nodes := w.nodes()
 	w.mu.Lock()
-	nodes := make([]*nodeProc, 0, len(w.procs))
-	for _, n := range w.procs {
-		nodes = append(nodes, n)
-	}
 	var hosts []*hostProc
 	for _, list := range w.hosts {
 		hosts = append(hosts, list...)
