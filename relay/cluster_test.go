@@ -281,13 +281,7 @@ func TestCluster_NodeStopped(t *testing.T) {
 // node is asked again.
 func TestCluster_HostThatIsAttaching(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		shared := memory.New()
-		var faulty []*storetest.Faulty
-		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(cfg *relay.Config) {
-			f := storetest.NewFaulty(shared)
-			faulty = append(faulty, f)
-			cfg.Store = f
-		}})
+		c, faulty := faultyCluster(t, 2, memory.New())
 		time.Sleep(3 * time.Second) // the nodes know each other
 		faulty[0].Set("Claim", storetest.Fault{Delay: 400 * time.Millisecond, After: true, Times: 1})
 		go c.Nodes[0].Connect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("served")})
@@ -413,11 +407,7 @@ func TestCluster_HostIsBackBetweenTwoReads(t *testing.T) {
 // passes to it is not given up.
 func TestCluster_DialBackToANodeThatWaitsForTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var stores []*storetest.Faulty
-		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(cfg *relay.Config) {
-			f := storetest.NewFaulty(cfg.Store)
-			stores, cfg.Store = append(stores, f), f
-		}})
+		c, stores := faultyCluster(t, 2, memory.New())
 		h := c.Nodes[0].MustConnect("h", relaytest.HostConfig{})
 		reply := async(c.Nodes[0], "/hosts/h/x")
 		d := nextDial(t, h)

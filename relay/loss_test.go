@@ -24,13 +24,7 @@ import (
 // 30 s; while nobody has the Store, nobody moves (fault 37).
 func TestCluster_CutOffNodeLosesItsHosts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		shared := memory.New()
-		var faulty []*storetest.Faulty
-		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(cfg *relay.Config) {
-			f := storetest.NewFaulty(shared)
-			faulty = append(faulty, f)
-			cfg.Store = f
-		}})
+		c, faulty := faultyCluster(t, 2, memory.New())
 		c.Nodes[0].StartAgentOn(c.Balanced(0), "h", map[string]agent.Handler{"": text("served")}, nil)
 		time.Sleep(3 * time.Second) // the nodes know each other
 		down := storetest.Fault{Err: errors.New("down")}
@@ -83,6 +77,28 @@ func TestCluster_RowsLiveWithTheirHosts(t *testing.T) {
 	})
 }
 
+// leases lists what nodes have.
+func leases(t *testing.T, st store.Store) []store.Node {
+	t.Helper()
+	nodes, err := st.Nodes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nodes
+}
+
+// loseAllBut has the Store lose everything but these leases, which have left to
+// live.
+func loseAllBut(t *testing.T, st *relaytest.LossyStore, leases []store.Node, left time.Duration) {
+	t.Helper()
+	st.Lose()
+	for _, n := range leases {
+		if _, err := st.KeepNode(t.Context(), n, left); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // claimForgotten connects two sockets of h to the first node, and has the Store
 // name the earlier one: it has lost its last writes, and no lease with them.
 func claimForgotten(t *testing.T, st *relaytest.LossyStore, c *relaytest.Cluster) {
@@ -95,14 +111,7 @@ func claimForgotten(t *testing.T, st *relaytest.LossyStore, c *relaytest.Cluster
 	}
 	time.Sleep(time.Second)
 	c.Nodes[0].MustConnect("h", cfg)
-	nodes, err := st.Nodes(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	st.Lose()
-	for _, n := range nodes {
-		st.KeepNode(t.Context(), n, 15*time.Second)
-	}
+	loseAllBut(t, st, leases(t, st), 15*time.Second)
 	st.Ping(t.Context(), []store.Attachment{earlier}, 5*time.Minute)
 }
 
@@ -127,11 +136,7 @@ func TestCluster_StoreNamesAnEarlierSocket(t *testing.T) {
 func TestCluster_StoreNamesAnEarlierSocketAndHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		st := relaytest.NewLossyStore()
-		var stores []*storetest.Faulty
-		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(cfg *relay.Config) {
-			f := storetest.NewFaulty(st)
-			stores, cfg.Store = append(stores, f), f
-		}})
+		c, stores := faultyCluster(t, 2, st)
 		claimForgotten(t, st, c)
 		c.Nodes[0].MustConnect("other", relaytest.HostConfig{OnDial: relaytest.AnswerText("other")})
 		stores[0].Set("Ping", storetest.Fault{Hang: true})
@@ -151,14 +156,7 @@ func TestCluster_LostClaimIsWrittenAgain(t *testing.T) {
 		st := relaytest.NewLossyStore()
 		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(c *relay.Config) { c.Store = st }})
 		c.Nodes[0].MustConnect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("here")})
-		nodes, err := st.Nodes(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
-		st.Lose()
-		for _, n := range nodes {
-			st.KeepNode(context.Background(), n, 15*time.Second)
-		}
+		loseAllBut(t, st, leases(t, st), 15*time.Second)
 		get(c.Nodes[1], "/hosts/h/x").want(t, "the claim is lost", 503, "host_offline")
 		time.Sleep(5*time.Second + 251*time.Millisecond)
 		get(c.Nodes[1], "/hosts/h/x").want(t, "NodeBeat and PingBatch later", 200, "here")
@@ -172,29 +170,17 @@ func TestCluster_LostRenewalHasTheHostsWrittenAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		st := relaytest.NewLossyStore()
 		c := relaytest.NewCluster(t, 2, &relaytest.Options{Config: func(c *relay.Config) { c.Store = st }})
-		leases := func() []store.Node {
-			nodes, err := st.Nodes(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			return nodes
-		}
-		loseAllBut := func(leases []store.Node) {
-			st.Lose()
-			for _, n := range leases {
-				if _, err := st.KeepNode(t.Context(), n, 8*time.Second); err != nil {
-					t.Fatal(err)
-				}
-			}
+		lose := func(kept []store.Node) {
+			loseAllBut(t, st, kept, 8*time.Second)
 			get(c.Nodes[1], "/hosts/h/x").want(t, "the claim is lost", 503, "host_offline")
 		}
-		first := leases()
+		first := leases(t, st)
 		c.Nodes[0].MustConnect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("here")})
 		time.Sleep(7 * time.Second) // the claim has been confirmed, the leases renewed
-		loseAllBut(first)
+		lose(first)
 		time.Sleep(3*time.Second + 251*time.Millisecond)
 		get(c.Nodes[1], "/hosts/h/x").want(t, "the next renewal and PingBatch later", 200, "here")
-		loseAllBut(leases())
+		lose(leases(t, st))
 		time.Sleep(5 * time.Second)
 		get(c.Nodes[1], "/hosts/h/x").want(t, "the one after that", 200, "here")
 	})

@@ -13,6 +13,8 @@ import (
 	"github.com/dialback/dialback/agent"
 	"github.com/dialback/dialback/relay"
 	"github.com/dialback/dialback/relaytest"
+	"github.com/dialback/dialback/store"
+	"github.com/dialback/dialback/store/storetest"
 	"github.com/dialback/dialback/transport"
 	"go.uber.org/goleak"
 )
@@ -190,6 +192,17 @@ func echo() agent.Handler {
 func server(t *testing.T, change func(*relay.Config)) *relaytest.Server {
 	t.Helper()
 	return relaytest.NewServer(t, &relaytest.Options{Config: change})
+}
+
+// faultyCluster starts n nodes, each with a way of its own to the Store.
+func faultyCluster(t *testing.T, n int, shared store.Store) (*relaytest.Cluster, []*storetest.Faulty) {
+	t.Helper()
+	var ways []*storetest.Faulty
+	c := relaytest.NewCluster(t, n, &relaytest.Options{Config: func(cfg *relay.Config) {
+		f := storetest.NewFaulty(shared)
+		ways, cfg.Store = append(ways, f), f
+	}})
+	return c, ways
 }
 
 // settled checks that nothing of what came and went is left.

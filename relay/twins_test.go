@@ -12,15 +12,31 @@ import (
 	"github.com/dialback/dialback/transport"
 )
 
+// node0 starts one more process with the ID node0.
+func node0(t *testing.T, st store.Store) *relaytest.Server {
+	t.Helper()
+	return server(t, func(cfg *relay.Config) {
+		cfg.Store, cfg.Node = st, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
+	})
+}
+
+// clockAhead registers a process with the ID node0 whose clock is an hour ahead.
+func clockAhead(t *testing.T, st store.Store) store.Node {
+	t.Helper()
+	n := store.Node{ID: "node0", Incarnation: "older", StartedAt: time.Now().Add(time.Hour), Beat: 1}
+	if _, err := st.KeepNode(t.Context(), n, 15*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // Two processes with one NodeID: the newer wins, the older one closes its
 // hosts with 1012 and takes no new ones.
 func TestCluster_TwoProcessesWithOneNodeID(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := relaytest.NewCluster(t, 1, nil)
 		h := c.Nodes[0].MustConnect("h", relaytest.HostConfig{})
-		newer := server(t, func(cfg *relay.Config) {
-			cfg.Store, cfg.Node = c.Store, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
-		})
+		newer := node0(t, c.Store)
 		time.Sleep(6 * time.Second)
 		wantClosed(t, h, "the older process", transport.CloseRestart)
 		if _, err := c.Nodes[0].Connect("h", relaytest.HostConfig{}); handshakeStatus(err) != 503 {
@@ -36,14 +52,9 @@ func TestCluster_TwoProcessesWithOneNodeID(t *testing.T) {
 func TestCluster_SupersededStaysSuperseded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		st := relaytest.NewLossyStore()
-		node := func() *relaytest.Server {
-			return server(t, func(cfg *relay.Config) {
-				cfg.Store, cfg.Node = st, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
-			})
-		}
-		node() // beats at 5 s, 10 s and so on
+		node0(t, st) // beats at 5 s, 10 s and so on
 		time.Sleep(2 * time.Second)
-		newer := node() // at 7 s, 12 s
+		newer := node0(t, st) // at 7 s, 12 s
 		time.Sleep(4500 * time.Millisecond)
 		st.Lose()
 		time.Sleep(10 * time.Second)
@@ -58,16 +69,11 @@ func TestCluster_SupersededStaysSuperseded(t *testing.T) {
 func TestCluster_OlderProcessComesBackAfterALoss(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		st := relaytest.NewLossyStore()
-		node := func(own store.Store) *relaytest.Server {
-			return server(t, func(cfg *relay.Config) {
-				cfg.Store, cfg.Node = own, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
-			})
-		}
 		cutOff := storetest.NewFaulty(st)
-		older := node(cutOff)
+		older := node0(t, cutOff)
 		time.Sleep(2 * time.Second)
 		cutOff.Set("*", storetest.Fault{Err: errors.New("no way to the Store")})
-		newer := node(st)
+		newer := node0(t, st)
 		time.Sleep(time.Second)
 		st.Lose()
 		time.Sleep(5 * time.Second) // the newer one has registered again
@@ -87,13 +93,8 @@ func TestCluster_OlderProcessComesBackAfterALoss(t *testing.T) {
 func TestCluster_ClockOfTheOlderProcessIsAhead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		st := relaytest.NewLossyStore()
-		older := store.Node{ID: "node0", Incarnation: "older", StartedAt: time.Now().Add(time.Hour), Beat: 1}
-		if _, err := st.KeepNode(t.Context(), older, 15*time.Second); err != nil {
-			t.Fatal(err)
-		}
-		newer := server(t, func(cfg *relay.Config) {
-			cfg.Store, cfg.Node = st, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
-		})
+		older := clockAhead(t, st)
+		newer := node0(t, st)
 		newer.MustConnect("h", relaytest.HostConfig{})
 		st.Lose()
 		older.Beat = 2
@@ -113,15 +114,10 @@ func TestCluster_ClockOfTheOlderProcessIsAhead(t *testing.T) {
 func TestCluster_NewProcessCannotReadTheNodes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		st := relaytest.NewLossyStore()
-		older := store.Node{ID: "node0", Incarnation: "older", StartedAt: time.Now().Add(time.Hour), Beat: 1}
-		if _, err := st.KeepNode(t.Context(), older, 15*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		clockAhead(t, st)
 		f := storetest.NewFaulty(st)
 		f.Set("Nodes", storetest.Fault{Err: errors.New("no answer"), Times: 1})
-		s := server(t, func(cfg *relay.Config) {
-			cfg.Store, cfg.Node = f, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
-		})
+		s := node0(t, f)
 		time.Sleep(time.Second)
 		s.MustConnect("h", relaytest.HostConfig{})
 	})
@@ -133,14 +129,9 @@ func TestCluster_SupersededDuringAClaim(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		st := relaytest.NewLossyStore()
 		slow := storetest.NewFaulty(st)
-		node := func(own store.Store) *relaytest.Server {
-			return server(t, func(cfg *relay.Config) {
-				cfg.Store, cfg.Node = own, relay.Node{ID: "node0", Key: []byte("0123456789abcdef")}
-			})
-		}
-		older := node(slow) // beats at 5 s
+		older := node0(t, slow) // beats at 5 s
 		time.Sleep(4500 * time.Millisecond)
-		node(st)
+		node0(t, st)
 		slow.Set("Claim", storetest.Fault{Delay: 900 * time.Millisecond})
 		if _, err := older.Connect("h", relaytest.HostConfig{}); transport.CloseCodeOf(err) != transport.CloseRestart {
 			t.Errorf("a host of the older process: %v, want 1012", err)
