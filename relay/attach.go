@@ -57,11 +57,7 @@ func (c *controlConn) attach() {
 	if h := c.srv.cfg.Hooks.HostAttached; h != nil {
 		h(c.att)
 	}
-	if c.srv.nodes.isUsurped() { // since it was admitted
-		c.supersede()
-		return
-	}
-	c.srv.attachedLate(c)
+	c.attachedLate()
 }
 
 // begin starts what only a current socket has: hello, timers, early pings.

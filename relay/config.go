@@ -165,8 +165,8 @@ type Config struct {
 	NodeLease time.Duration
 	NodeBeat  time.Duration
 	// NodeTimeout bounds a call of another node. Zero means 1 second. A dial-back
-	// that passes through another node waits for twice StoreTimeout
-	// more, in which that node asks the Store.
+	// that passes through another node waits for twice StoreTimeout more, in
+	// which that node asks the Store.
 	NodeTimeout time.Duration
 	// DrainNotice is how long a draining node goes on serving clients, so
 	// that load balancers notice. Zero means 5 seconds, negative not at all.

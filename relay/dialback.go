@@ -21,11 +21,7 @@ func (s *Server) serveDialBack(w http.ResponseWriter, r *http.Request) {
 		s.takeDialBack(w, r, "")
 		return
 	}
-	n, ok := s.nodes.byID(nodeID)
-	if !ok {
-		n, ok = s.nodes.recent(func(n store.Node) bool { return n.ID == nodeID })
-	}
-	if ok && s.callable(n) {
+	if n, ok := s.nodes.byID(nodeID); ok && s.callable(n) {
 		s.hop(w, r, n)
 		return
 	}
@@ -72,11 +68,11 @@ func (s *Server) stillCurrent(d *dial) error {
 	for asserted := false; ; asserted = true {
 		att, err := s.current(s.ctx, h)
 		here := h.here()
-		if here != nil && (here.att.ID != d.att.ID || here.att.Generation != d.att.Generation) {
+		if here != nil && here.att.Ref() != d.att {
 			here = nil // the dial went to another socket
 		}
 		switch {
-		case err == nil && (att.ID == d.att.ID && att.Generation == d.att.Generation || !guardTicketFence):
+		case err == nil && (att.Ref() == d.att || !guardTicketFence):
 			return nil
 		case here != nil && !asserted && lost(here, att, err):
 			s.pinger.confirm([]*controlConn{here}, nil)

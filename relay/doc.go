@@ -87,8 +87,8 @@
 // the first byte of any other one. A request that has not been written, or that
 // may be sent twice, got no byte of an answer, and of whose body no more was read
 // than [Config.ReplayBuffer], is then sent once more on a fresh stream; no other
-// exchange is ever sent twice, nor one that ended for ResponseHeaderTimeout. Upgrades, byte streams and hosts of protocol 2
-// have a data socket each.
+// exchange is ever sent twice, nor one that ended for ResponseHeaderTimeout.
+// Upgrades, byte streams and hosts of protocol 2 have a data socket each.
 //
 // The data socket of a stream is dialed back for it, or is one of the spares that
 // an agent has dialed in advance: [Config.MaxSpares] of a host in use.

@@ -113,13 +113,16 @@ func (c *controlConn) askToLeave() {
 	c.retire(store.ReasonGone, transport.CloseRestart, "node is draining")
 }
 
-// attachedLate sends a socket away that was admitted before the Server began to
-// leave, and has attached since: it may have been missed by who does that for all.
-func (s *Server) attachedLate(c *controlConn) {
-	s.mu.Lock()
-	phase := s.phase
-	s.mu.Unlock()
+// attachedLate sends a socket away that was admitted before its node began to
+// leave, or was superseded, and has attached since: it may have been missed by who
+// does that for all.
+func (c *controlConn) attachedLate() {
+	c.srv.mu.Lock()
+	phase := c.srv.phase
+	c.srv.mu.Unlock()
 	switch {
+	case c.srv.nodes.isUsurped():
+		c.supersede()
 	case phase == phaseClosed:
 		c.retire(store.ReasonGone, transport.CloseRestart, "node is restarting")
 	case phase >= phaseDraining:

@@ -103,8 +103,8 @@ func (s *Server) exchangeIdle(ctx context.Context, hs *httpStream, out *outbound
 		}
 	}
 	resp, err = s.exchangeHTTP(ctx, hs, out, proveAfter)
-	lost := err != nil && !hs.got.Load() && !errors.Is(err, ErrHeaderTimeout) // a service that is slow is so again
-	return resp, lost && out.repeatable(), err
+	unanswered := err != nil && !hs.got.Load() && !errors.Is(err, ErrHeaderTimeout) // a service that is slow is so again
+	return resp, unanswered && out.repeatable(), err
 }
 
 // headerTimer bounds the wait for an answer. It starts when the request is

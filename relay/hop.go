@@ -37,11 +37,11 @@ func (s *Server) hop(w http.ResponseWriter, r *http.Request, to store.Node) {
 	}
 	if err != nil || resp.StatusCode == http.StatusUnauthorized {
 		s.nodes.read() // the node may be another process since
-		if fresh, ok := s.nodes.byID(to.ID); ok && fresh.Incarnation != to.Incarnation {
+		if next, ok := s.nodes.successor(to); ok && next.ID == to.ID {
 			if up != nil {
 				up.Close()
 			}
-			up, br, resp, err = s.reach(r, fresh)
+			up, br, resp, err = s.reach(r, next)
 		}
 	}
 	switch {

@@ -140,40 +140,45 @@ func (t *nodeTable) lists(incarnation string) bool {
 	return known
 }
 
-// recent finds a node that is in the table, or was until less than NodeLease ago:
-// the Store may have lost its lease.
-func (t *nodeTable) recent(is func(store.Node) bool) (store.Node, bool) {
+// find finds a node in the table, this one too.
+func (t *nodeTable) find(is func(store.Node) bool) (store.Node, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, n := range t.nodes {
-		if n.Incarnation != t.srv.incarnation && is(n) {
+		if is(n) {
 			return n, true
 		}
 	}
+	return store.Node{}, false
+}
+
+// recent finds a node that is in the table, or was until less than NodeLease ago:
+// the Store may have lost its lease.
+func (t *nodeTable) recent(is func(store.Node) bool) (store.Node, bool) {
+	if n, ok := t.find(is); ok {
+		return n, true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for _, n := range t.lost {
-		if n.Incarnation != t.srv.incarnation && is(n.Node) {
+		if is(n.Node) {
 			return n.Node, true
 		}
 	}
 	return store.Node{}, false
 }
 
-// byID finds the living node with that ID.
+// byID finds another node by its ID. A miss in the table asks the Store, and is
+// one only if the node was not there lately either.
 func (t *nodeTable) byID(id string) (store.Node, bool) {
-	for again := false; ; again = true {
-		t.mu.Lock()
-		for _, n := range t.nodes {
-			if n.ID == id && n.Incarnation != t.srv.incarnation {
-				t.mu.Unlock()
-				return n, true
-			}
-		}
-		t.mu.Unlock()
-		if again || t.srv.outage.out() {
-			return store.Node{}, false
-		}
+	is := func(n store.Node) bool { return n.ID == id && n.Incarnation != t.srv.incarnation }
+	if n, ok := t.find(is); ok {
+		return n, true
+	}
+	if !t.srv.outage.out() {
 		t.read()
 	}
+	return t.recent(is)
 }
 
 // others returns the living nodes that can be called, but this one.
@@ -211,16 +216,16 @@ func (t *nodeTable) everyone() []store.Node {
 	return list
 }
 
-// successor finds the process that has the ID or the address of another one now.
+// successor finds the process that has the ID of another one now, or else its
+// address.
 func (t *nodeTable) successor(of store.Node) (store.Node, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, n := range t.nodes {
-		if n.Incarnation != of.Incarnation && (n.ID == of.ID || n.URL == of.URL && !n.StartedAt.Before(of.StartedAt)) {
-			return n, true
-		}
+	n, ok := t.find(func(n store.Node) bool { return n.ID == of.ID && n.Incarnation != of.Incarnation })
+	if !ok {
+		n, ok = t.find(func(n store.Node) bool {
+			return n.URL == of.URL && n.Incarnation != of.Incarnation && !n.StartedAt.Before(of.StartedAt)
+		})
 	}
-	return store.Node{}, false
+	return n, ok
 }
 
 // callable reports whether n can be called: it says where, and has our key.

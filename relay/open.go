@@ -140,7 +140,7 @@ func (s *Server) openBy(ctx context.Context, hub *hub, streamID string, choose c
 // hasMoved reports whether the host has a newer socket than att.
 func (s *Server) hasMoved(ctx context.Context, hub *hub, att store.Attachment) bool {
 	now, err := s.current(ctx, hub)
-	return err == nil && now.ID != att.ID && now.Generation >= att.Generation
+	return err == nil && before(att.Ref(), now.Ref())
 }
 
 // offline is the typed error for a host that cannot be found.
