@@ -110,7 +110,8 @@ type credential struct {
 
 // Credential returns the token that came with r, or an empty string, and marks
 // it as used. It is looked for in Dialback-Authorization (with or without
-// "Bearer "), then in Authorization: Bearer, then in the query as token=.
+// "Bearer "), then in Authorization: Bearer, then in the query as token=; a place
+// with an empty token is passed over.
 // It is for use in an AuthorizeFunc, by the goroutine that called it.
 func Credential(r *http.Request) string {
 	c, ok := r.Context().Value(credentialKey).(*credential)
@@ -122,13 +123,14 @@ func Credential(r *http.Request) string {
 }
 
 func findCredential(r *http.Request) *credential {
-	if v := r.Header.Get(ownHeader); v != "" {
-		if t, ok := bearer(v); ok {
-			v = t
-		}
-		return &credential{token: v, source: fromOwnHeader}
+	own := r.Header.Get(ownHeader)
+	if t, ok := bearer(own); ok {
+		own = t
 	}
-	if t, ok := bearer(r.Header.Get("Authorization")); ok {
+	if own != "" {
+		return &credential{token: own, source: fromOwnHeader}
+	}
+	if t, _ := bearer(r.Header.Get("Authorization")); t != "" {
 		return &credential{token: t, source: fromBearer}
 	}
 	for p := range strings.SplitSeq(r.URL.RawQuery, "&") {
@@ -139,10 +141,11 @@ func findCredential(r *http.Request) *credential {
 	return &credential{}
 }
 
-// bearer parses RFC 6750's Authorization: Bearer.
+// bearer parses RFC 6750's Authorization: Bearer and reports whether v has that
+// scheme; the token may be empty.
 func bearer(v string) (string, bool) {
 	const scheme = "bearer "
-	if len(v) <= len(scheme) || !strings.EqualFold(v[:len(scheme)], scheme) {
+	if len(v) < len(scheme) || !strings.EqualFold(v[:len(scheme)], scheme) {
 		return "", false
 	}
 	return strings.TrimSpace(v[len(scheme):]), true
@@ -189,9 +192,8 @@ func (s *Server) authorize(hook AuthorizeFunc, r *http.Request, hostID string) (
 func cutCredential(r *http.Request, c *credential) *http.Request {
 	r2 := *r
 	r2.Header = r.Header.Clone()
+	r2.Header.Del(ownHeader) // without a token, where c is from somewhere else
 	switch c.source {
-	case fromOwnHeader:
-		r2.Header.Del(ownHeader)
 	case fromBearer:
 		r2.Header.Del("Authorization")
 	case fromQuery:
@@ -201,18 +203,28 @@ func cutCredential(r *http.Request, c *credential) *http.Request {
 		r2.URL = &u
 		r2.RequestURI = ""
 	}
-	if ref := r2.Header.Get("Referer"); strings.Contains(ref, "?") {
-		base, query, _ := strings.Cut(ref, "?")
-		query, frag, hasFrag := strings.Cut(query, "#")
-		if cut := cutToken(query, c.token); cut != "" {
-			base += "?" + cut
-		}
-		if hasFrag {
-			base += "#" + frag
-		}
-		r2.Header.Set("Referer", base)
+	for i, ref := range r2.Header["Referer"] {
+		r2.Header["Referer"][i] = cutReferer(ref, c.token)
 	}
 	return &r2
+}
+
+// cutReferer removes token from the query of a Referer, which stays as it is if
+// it has no such element.
+func cutReferer(ref, token string) string {
+	base, query, _ := strings.Cut(ref, "?")
+	query, frag, hasFrag := strings.Cut(query, "#")
+	cut := cutToken(query, token)
+	if cut == query {
+		return ref
+	}
+	if cut != "" {
+		base += "?" + cut
+	}
+	if hasFrag {
+		base += "#" + frag
+	}
+	return base
 }
 
 // cutToken removes the elements token=<token> of a raw query, byte by byte.

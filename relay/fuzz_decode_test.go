@@ -68,6 +68,8 @@ func FuzzHostID(f *testing.F) {
 	})
 }
 
+var bearerScheme = regexp.MustCompile(`(?i)^bearer `)
+
 // FuzzCredential: the token that let a request in is not in what goes on to the
 // host, as the relay itself would find it there; and what is not that token
 // keeps its bytes and its order.
@@ -78,6 +80,8 @@ func FuzzCredential(f *testing.F) {
 	f.Add("", "bearer  secret", "%74oken=secret&token=%73ecret", "?&token=secret&&")
 	f.Add("x", "Bearer secret", "token=x", "http://x/?token=x&token=y")
 	f.Add("", "Basic eA==", "token", "")
+	f.Add("", "Bearer \u00a0", "token=secret&a?", "http://x/?")
+	f.Add("bearer \u00a0", "", "a&&b?", "/?#")
 	f.Fuzz(func(t *testing.T, own, authorization, query, referer string) {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.URL.RawQuery = query
@@ -101,12 +105,20 @@ func FuzzCredential(f *testing.F) {
 			}
 			return
 		}
-		fromQuery := own == "" && r.Header.Get("Authorization") == cut.Header.Get("Authorization")
+		inOwn := own != "" && strings.TrimSpace(bearerScheme.ReplaceAllString(own, "")) != ""
+		fromQuery := !inOwn && r.Header.Get("Authorization") == cut.Header.Get("Authorization")
 		switch {
 		case own != "" && cut.Header.Get("Dialback-Authorization") != "":
 			t.Fatal("the token's header goes on to the host")
 		case !fromQuery && cut.URL.RawQuery != query:
 			t.Fatalf("the token was in a header, and the query %q became %q", query, cut.URL.RawQuery)
+		}
+		if sent := refererQuery(cut.Header.Get("Referer")); sent == refererQuery(referer) {
+			if cut.Header.Get("Referer") != referer {
+				t.Fatalf("the referer %q became %q", referer, cut.Header.Get("Referer"))
+			}
+		} else if !isSubsequence(sent, refererQuery(referer)) {
+			t.Fatalf("the referer's query %q became %q", refererQuery(referer), sent)
 		}
 		queries := []string{refererQuery(cut.Header.Get("Referer"))}
 		if fromQuery {
