@@ -85,6 +85,10 @@ func httpURL(u string) string {
 	return u
 }
 
+// noRedirects takes a redirection for the answer: what it leads to is not the
+// relay that the token is for. Nor do host and connect follow one.
+var noRedirects = http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+
 // getJSON fetches u into v; another answer than 200 is an error in the relay's
 // own words.
 func getJSON(ctx context.Context, u, token string, v any) error {
@@ -93,11 +97,14 @@ func getJSON(ctx context.Context, u, token string, v any) error {
 		return err
 	}
 	req.Header = credentials(token)
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := noRedirects.Do(req)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusSwitchingProtocols { // its body has no end
+		return errors.New("the answer is not a relay's: 101")
+	}
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if err != nil {
 		return err

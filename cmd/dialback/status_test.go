@@ -4,6 +4,10 @@ package main_test
 
 import (
 	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +57,29 @@ func TestStatus_Denied(t *testing.T) {
 		got := run(t, []string{"DIALBACK_TOKEN=" + token}, "", "status", "--relay", relay, "--id", "h", "--json")
 		if got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, want) {
 			t.Errorf("token %q: %+v, want 1 and %q", token, got, want)
+		}
+	}
+}
+
+// What is no relay's answer is said to be none, and where it leads to gets no
+// token.
+func TestStatus_NoRelayThere(t *testing.T) {
+	t.Parallel()
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("a redirection was followed, with %v", r.Header)
+	}))
+	defer elsewhere.Close()
+	for what, want := range map[string]string{
+		"HTTP/1.1 307 Over There\r\nLocation: " + elsewhere.URL + "\r\nContent-Length: 0\r\n\r\n":      "307",
+		"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nforever": "101",
+	} {
+		addr := proctest.Serve(t, func(c *net.TCPConn) {
+			io.WriteString(c, what)
+			io.Copy(io.Discard, c) // until it is closed
+		})
+		got := run(t, []string{"DIALBACK_TOKEN=" + secret}, "", "status", "--relay", "http://"+addr, "--id", "h")
+		if got.code != 1 || !strings.Contains(got.stderr, want) {
+			t.Errorf("%+v, want 1 and %q", got, want)
 		}
 	}
 }
