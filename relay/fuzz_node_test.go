@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,6 +67,7 @@ type fuzzNode struct {
 	mu     sync.Mutex
 	ticket string
 	answer []byte
+	taken  []int // how much of each answer was taken, in bytes
 	open   []net.Conn
 }
 
@@ -93,6 +95,22 @@ func FuzzHostileNode(f *testing.F) {
 	})
 }
 
+// A header of another node is read as far as MaxHeader.
+func TestCluster_HeaderOfANodeIsBounded(t *testing.T) {
+	for what, step := range map[string]hostile.Step{"a call": hostile.S(nodeAsk, "\x02"), "a hop": hostile.S(nodeHop, "\x00")} {
+		bubble(t, func(t *testing.T) {
+			n := newFuzzNode(t)
+			n.answer = []byte("HTTP/1.1 101 Switching Protocols\r\n" + strings.Repeat("X: y\r\n", 1<<19))
+			n.do(step)
+			n.judge()
+			if len(n.taken) == 0 || slices.Max(n.taken) > 512<<10 {
+				t.Errorf("%s: %v bytes of a header of 3 MiB were taken, want some 64 KiB", what, n.taken)
+			}
+			n.w.finish()
+		})
+	}
+}
+
 func newFuzzNode(t *testing.T) *fuzzNode {
 	w := &fuzzWorld{t: t}
 	n := &fuzzNode{w: w, self: uuid.NewString(), answer: []byte("HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n" + `{"Result":"dialed"}  `)}
@@ -106,8 +124,12 @@ func newFuzzNode(t *testing.T) *fuzzNode {
 		w.secure(c)
 		elsewhere := c.Node.DialContext
 		c.Node.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if addr == "evil.test:80" {
+			switch addr {
+			case "evil.test:80":
 				return n.net.DialContext(ctx, network, addr)
+			case "node0.test:80", "node1.test:80":
+			default:
+				t.Errorf("a node connects to %s, which is none", addr)
 			}
 			return elsewhere(ctx, network, addr)
 		}
@@ -171,7 +193,10 @@ func (n *fuzzNode) converse(c net.Conn) {
 		n.mu.Lock()
 		answer := n.answer
 		n.mu.Unlock()
-		c.Write(answer)
+		taken, _ := c.Write(answer)
+		n.mu.Lock()
+		n.taken = append(n.taken, taken)
+		n.mu.Unlock()
 	}
 }
 
@@ -381,6 +406,8 @@ func nodeSeeds() [][]byte {
 		script(S(nodeAnswer, okHead+"2\r\n\r\n[]"), S(nodeAsk, far0), S(nodeAnswer, "HTTP/1.1 401 No\r\n\r\n"), S(nodeAsk, far1)),
 		script(S(nodeAnswer, okHead+"99999999\r\n\r\n{"), S(nodeAsk, far0), S(nodeAnswer, ""), S(nodeAsk, far1)),
 		script(S(nodeAnswer, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n"), S(nodeAsk, far0)),
+		script(S(nodeAnswer, "HTTP/1.1 307 Over There\r\nLocation: http://elsewhere.test/x\r\nContent-Length: 0\r\n\r\n"), S(nodeAsk, far0), S(nodeHop, "\x00")),
+		script(S(nodeAnswer, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"), S(nodeAsk, far0), S(nodeAsk, far1)),
 		// What a hop brings back.
 		script(S(nodeAnswer, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nX-Y: z\r\n\r\n\x81\x02hi"), S(nodeHop, "\x00"), S(nodeHop, "\x01")),
 		script(S(nodeAnswer, "HTTP/1.1 101\r\n\r\n"), S(nodeHop, "\x00"), S(nodeAnswer, okHead+"2\r\n\r\nok"), S(nodeHop, "\x00"), S(nodeAnswer, "garbage"), S(nodeHop, "\x01"), S(nodeAnswer, ""), S(nodeHop, "\x01")),

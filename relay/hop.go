@@ -97,7 +97,7 @@ func (s *Server) reach(r *http.Request, to store.Node) (net.Conn, *bufio.Reader,
 		}
 		return nil, nil, nil, err
 	}
-	br := bufio.NewReader(up)
+	br := bufio.NewReader(io.LimitReader(up, int64(s.cfg.MaxHeader))) // what follows is read from up itself
 	resp, err := s.sendHop(up, br, r, to)
 	if err != nil {
 		up.Close()

@@ -148,6 +148,9 @@ func (s *Server) callOnce(ctx context.Context, to store.Node, uri string, body [
 		return 0, err
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return resp.StatusCode, nil // its body is the connection, whose reads no context ends
+	}
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxNodeBody))
 	if err != nil {
 		return 0, err

@@ -69,9 +69,14 @@ func New(cfg Config) (*Server, error) {
 	if cfg.AcceptRate > 0 {
 		s.limiter = rate.NewLimiter(rate.Limit(cfg.AcceptRate), max(1, int(cfg.AcceptRate)))
 	}
-	s.nodeClient = &http.Client{Transport: &http.Transport{
-		DialContext: cfg.Node.DialContext, TLSClientConfig: cfg.Node.TLS, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DisableCompression: true,
-	}}
+	s.nodeClient = &http.Client{
+		Transport: &http.Transport{
+			DialContext: cfg.Node.DialContext, TLSClientConfig: cfg.Node.TLS, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DisableCompression: true,
+			MaxResponseHeaderBytes: int64(cfg.MaxHeader),
+		},
+		// No node redirects; one that does must not choose whom else this one calls.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	s.nodes.beat()
 	s.spawn(s.nodes.run)
 	return s, nil
