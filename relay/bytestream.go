@@ -23,6 +23,8 @@ type byteStream struct {
 	reading atomic.Bool // a Read waits
 	broken  atomic.Bool // reading has failed
 	got     atomic.Bool // a byte has come since it was last cleared
+
+	wrote atomic.Int64 // bytes since it was last cleared, those of a write that waits too
 }
 
 // Read returns io.EOF when the host has half closed, or closed with 1000; any
@@ -113,6 +115,7 @@ func (b *byteStream) Write(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
+	b.wrote.Add(int64(len(p)))
 	if err := b.conn.Write(transport.Binary, p); err != nil {
 		return 0, err
 	}

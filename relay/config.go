@@ -127,7 +127,9 @@ type Config struct {
 	// before the socket is retired. It is also how long a stream on a spare
 	// waits for the agent before it is dialed as well. Zero means 2 seconds.
 	AckTimeout time.Duration
-	// DialTimeout bounds a dial, all its issues together. Zero means 10 seconds.
+	// DialTimeout bounds a dial, all its issues together. It is also how long an
+	// upload to a host that was replaced meanwhile may stand still before its
+	// stream is taken for dead. Zero means 10 seconds.
 	DialTimeout time.Duration
 	// ReconnectGrace is how long a request waits for a host that has just
 	// left. Zero means 2 seconds, negative not at all.

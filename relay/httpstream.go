@@ -17,6 +17,11 @@ const (
 	// alive; proofTimeout is what its proof may take after that.
 	provenFor    = 250 * time.Millisecond
 	proofTimeout = 2 * time.Second
+
+	// takenUnread is how much of a request an agent reads, and answers pings
+	// behind it, even if its service reads nothing, in bytes (PROTOCOL.md,
+	// section 7).
+	takenUnread = 32 << 10
 )
 
 // httpStream is a data socket to an HTTP service of an agent. It carries one
@@ -89,6 +94,7 @@ func (r headReader) Read(p []byte) (int, error) {
 func (hs *httpStream) beginExchange() {
 	hs.headLeft = hs.srv.cfg.MaxHeader + hs.br.Size()
 	hs.got.Store(false)
+	hs.wrote.Store(0)
 }
 
 // leave ends the stream before the end of an exchange: the host's request is
@@ -193,16 +199,38 @@ func (hs *httpStream) watchOver(ctx context.Context, out *outbound, along bool) 
 	}
 	for pause := time.Second; ; pause = min(2*pause, hs.srv.cfg.DataPing) {
 		if out.body == nil || along || hs.hub.pool.isOld(hs.socket()) {
-			along = false
-			if !hs.prove(ctx) && ctx.Err() == nil && !hs.got.Load() {
+			if !hs.proveOrMove(ctx, along) && ctx.Err() == nil && !hs.got.Load() {
 				hs.cut()
 				return
 			}
+			along = false
 		} else {
 			pause = time.Second
 		}
 		if wait(ctx, pause) != nil {
 			return
+		}
+	}
+}
+
+// proveOrMove is prove for a request whose body may be what the pong waits
+// behind, because its service is slow to read it: from takenUnread bytes on the
+// stream is dead after DialTimeout in which no pong came and no write was
+// over. A request that went along with its proof can be sent again.
+func (hs *httpStream) proveOrMove(ctx context.Context, along bool) bool {
+	for wrote, since := hs.wrote.Load(), time.Now(); ; {
+		asked := time.Now()
+		if hs.prove(ctx) {
+			return true
+		}
+		now := hs.wrote.Load()
+		if along || now <= takenUnread || time.Since(asked) < proofTimeout {
+			return false
+		}
+		if now != wrote {
+			wrote, since = now, time.Now()
+		} else if time.Since(since) >= hs.srv.cfg.DialTimeout {
+			return false
 		}
 	}
 }
