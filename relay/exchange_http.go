@@ -57,7 +57,7 @@ func (s *Server) exchangeHTTP(ctx context.Context, hs *httpStream, out *outbound
 	}
 	timer.stop()
 	hs.headLeft = -1
-	body := &httpBody{hs: hs, body: resp.Body, stop: stop}
+	body := &httpBody{hs: hs, body: resp.Body, stop: stop, chunked: len(resp.TransferEncoding) > 0}
 	body.done = func() {
 		if resp.Close || s.nodes.isDraining(hs.passes()) || !out.sent() || hs.br.Buffered() > 0 || !hs.hub.pool.put(hs, s.cfg.MaxIdleStreams) {
 			hs.close()

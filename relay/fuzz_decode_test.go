@@ -166,6 +166,9 @@ func FuzzCookies(f *testing.F) {
 	f.Add("session=secret", "session=2;session=3")
 	f.Add(" session =x;;=;session", `session="a;b"; sessionx=1`)
 	f.Fuzz(func(t *testing.T, first, second string) {
+		if strings.Count(first+second, ";") > 2000 {
+			return // from 3000 cookies on, net/http sees none
+		}
 		h := http.Header{"Cookie": {first, second}}
 		before := (&http.Request{Header: h.Clone()}).Cookies()
 		relay.CutCookies(h, []string{"session"})

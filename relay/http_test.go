@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -204,6 +205,70 @@ func TestHTTP_EventsAreNotHeldBack(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Wherever an answer stops for a while, its client has the header, and all chunks
+// that are whole, unless it stops within another one (PROTOCOL.md, section 9).
+func TestHTTP_NothingIsHeldBackAnywhere(t *testing.T) {
+	const (
+		head   = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+		first  = head + "5\r\nhello"
+		within = first + "\r\n5\r\n"
+		second = within + "world"
+		last   = second + "\r\n0\r\n"
+		answer = last + "\r\n"
+	)
+	for at := len(head); at < len(answer); at++ {
+		bubble(t, func(t *testing.T) {
+			s := server(t, nil)
+			goOn := make(chan struct{})
+			s.MustConnect("h", relaytest.HostConfig{Proto: 3, OnDial: func(h *relaytest.Host, d transport.StreamDial) {
+				c, err := h.Open(d)
+				if err != nil {
+					return
+				}
+				if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+					io.WriteString(c, answer[:at])
+					<-goOn
+					io.WriteString(c, answer[at:])
+				}
+			}})
+			var status, got atomic.Int32
+			ended := make(chan error, 1)
+			tr := s.Transport()
+			defer tr.CloseIdleConnections()
+			go func() {
+				resp, err := (&http.Client{Transport: tr}).Get(s.URL + "/hosts/h/x")
+				if err != nil {
+					ended <- err
+					return
+				}
+				status.Store(int32(resp.StatusCode))
+				defer resp.Body.Close()
+				for buf := make([]byte, 64); err == nil; {
+					var n int
+					n, err = resp.Body.Read(buf)
+					got.Add(int32(n))
+				}
+				ended <- err
+			}()
+			time.Sleep(time.Second)
+			want := int32(0)
+			switch {
+			case at >= len(second) && at < len(last):
+				want = 10
+			case at >= len(first) && at < len(within):
+				want = 5
+			}
+			if status.Load() != 200 || got.Load() < want {
+				t.Errorf("after %q the client has status %d and %d bytes, want %d", answer[len(head):at], status.Load(), got.Load(), want)
+			}
+			close(goOn)
+			if err := <-ended; err != io.EOF || got.Load() != 10 {
+				t.Errorf("cut after %q: %v after %d bytes", answer[len(head):at], err, got.Load())
+			}
+		})
+	}
 }
 
 // The client leaves: the host's request is cancelled within a second (fault 28).

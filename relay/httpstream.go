@@ -2,8 +2,10 @@ package relay
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"io"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -242,10 +244,14 @@ type httpBody struct {
 	stop func() bool
 	done func() // the answer is complete: the stream may be used again
 
+	chunked bool // immutable
+	begun   bool // owned by the reader
+
 	finished atomic.Bool // the stream is no longer this body's
 }
 
 func (b *httpBody) Read(p []byte) (int, error) {
+	b.begun = true
 	n, err := b.body.Read(p)
 	switch {
 	case err == io.EOF:
@@ -269,7 +275,39 @@ func (b *httpBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *httpBody) ahead() bool { return b.hs.br.Buffered() > 0 }
+// ahead reports whether Read returns without waiting for the host. Of a chunked
+// body it has taken what it could before it returned: enough may be there at
+// the beginning alone.
+func (b *httpBody) ahead() bool {
+	p, _ := b.hs.br.Peek(b.hs.br.Buffered())
+	if !b.chunked {
+		return len(p) > 0
+	}
+	return !b.begun && wholeChunks(p)
+}
+
+// wholeChunks reports whether p begins with a chunk and breaks off within none:
+// net/http's reader of chunks goes on, and waits, until the last one that has
+// begun is whole.
+func wholeChunks(p []byte) bool {
+	for whole := false; ; whole = true {
+		line, rest, found := bytes.Cut(p, []byte("\r\n"))
+		if !found {
+			return whole
+		}
+		size, err := strconv.ParseUint(string(line), 16, 31)
+		end := int(size) + len("\r\n")
+		switch {
+		case err != nil, len(rest) < int(size):
+			return false
+		case size == 0: // and a trailer section
+			return bytes.HasPrefix(rest, []byte("\r\n")) || bytes.Contains(rest, []byte("\r\n\r\n"))
+		case len(rest) < end:
+			return true
+		}
+		p = rest[end:]
+	}
+}
 
 // Close ends the exchange; before the end of the answer it cancels the host's.
 func (b *httpBody) Close() error {
