@@ -60,6 +60,9 @@ func startControl(r *runner, conn transport.Conn, seq uint64, predecessors []*co
 		heartbeat:    transport.NewHeartbeat(r.cfg.HeartbeatInterval, r.cfg.SilenceTimeout, time.Now()),
 		predecessors: predecessors,
 	}
+	if conn.Subprotocol() == transport.Subprotocol {
+		c.heartbeat.Confirmed(time.Now())
+	}
 	r.tasks.Add(3)
 	go c.run()
 	go c.sendLoop()

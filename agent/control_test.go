@@ -65,6 +65,33 @@ func testControlKeepsRelayThatNeverPongs(t *testing.T) {
 	}
 }
 
+// A relay that knows the ping says so in its handshake. If nothing follows, the
+// process behind the connection has frozen, or is gone, and something in
+// between keeps the connection.
+func TestControl_LeavesRelayThatNeverSaidHello(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newFakeRelay(t)
+		r.subprotocol = transport.Subprotocol
+		a := run(t, r.config())
+		c := r.bare()
+		time.Sleep(75*time.Second - time.Nanosecond)
+		synctest.Wait()
+		if !c.isOpen() || a.Stats().Online {
+			t.Fatalf("1ns before 75s of silence were over: open %v, online %v; want open and not online", c.isOpen(), a.Stats().Online)
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if c.isOpen() {
+			t.Fatal("kept after 75s of silence")
+		}
+		r.bare().send(transport.Hello{Generation: 1})
+		synctest.Wait()
+		if !a.Stats().Online {
+			t.Error("not online on the next socket")
+		}
+	})
+}
+
 func TestControl_LeavesRelayThatWentSilent(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -48,8 +48,9 @@
 // # Reconnecting
 //
 // The agent pings the relay and leaves a control socket that was silent for
-// [Config.SilenceTimeout], but only if the relay has ever answered on it: a
-// relay that knows no ping must not be punished for that. It connects again
+// [Config.SilenceTimeout], but only if the relay has ever answered on it, or
+// has said in its handshake that it would: a relay that knows no ping must not
+// be punished for that. It connects again
 // for as long as Run runs, whatever fails: a token func that hangs or panics,
 // a relay that accepts and never answers, a hook that never returns.
 //

@@ -28,6 +28,9 @@ type fakeRelay struct {
 	// pongs answers pings of sockets that had their hello; else nobody does.
 	pongs bool
 
+	// subprotocol is the one that the relay knows; an older relay knows none.
+	subprotocol string
+
 	mu     sync.Mutex
 	client []*memnet.Conn // the agent's ends, in order
 	open   []transport.Conn
@@ -95,7 +98,7 @@ func (r *fakeRelay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 func (r *fakeRelay) accept(w http.ResponseWriter, req *http.Request) transport.Conn {
-	conn, err := transport.Accept(w, req, &transport.AcceptOptions{Options: transport.Options{ReadLimit: -1}})
+	conn, err := transport.Accept(w, req, &transport.AcceptOptions{Options: transport.Options{ReadLimit: -1}, Subprotocol: r.subprotocol})
 	if err != nil {
 		r.t.Errorf("accept: %v", err)
 		panic(http.ErrAbortHandler)

@@ -127,6 +127,7 @@ func (r *runner) connect(predecessors []*control) (*control, error) {
 			CloseTimeout: r.cfg.CloseTimeout,
 		},
 		Header:           header,
+		Subprotocols:     []string{transport.Subprotocol},
 		Transport:        r.cfg.Transport,
 		HandshakeTimeout: r.cfg.HandshakeTimeout,
 	})

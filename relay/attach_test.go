@@ -82,6 +82,24 @@ func TestReportA_StoreIsAskedForEachDial(t *testing.T) {
 	})
 }
 
+// A relay says that it answers pings to whoever asks, and nothing to hosts of
+// version 2.
+func TestControl_Subprotocol(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := server(t, nil)
+		for want, offered := range map[string][]string{"dialback.v3": {"other", "dialback.v3"}, "": nil} {
+			c, err := s.DialWS(context.Background(), "/v2/control?hostId=h", &transport.DialOptions{Subprotocols: offered})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.CloseNow()
+			if c.Subprotocol() != want {
+				t.Errorf("offered %v, taken %q, want %q", offered, c.Subprotocol(), want)
+			}
+		}
+	})
+}
+
 func TestReplaced_ClosedWith4409(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := server(t, nil)

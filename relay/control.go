@@ -84,7 +84,7 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 		s.writeError(w, r, hostID, err)
 		return
 	}
-	conn, err := transport.Accept(w, r, &transport.AcceptOptions{Options: transport.Options{
+	conn, err := transport.Accept(w, r, &transport.AcceptOptions{Subprotocol: transport.Subprotocol, Options: transport.Options{
 		ReadLimit: transport.MaxControlFrame, WriteTimeout: s.cfg.ControlWriteTimeout,
 		CloseTimeout: s.cfg.CloseTimeout, BufferSize: controlBuffer,
 	}})

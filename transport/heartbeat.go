@@ -5,6 +5,11 @@ import (
 	"time"
 )
 
+// Subprotocol is the WebSocket subprotocol that an agent offers for its control
+// socket. A relay that takes it says that it knows the ping, so that its silence
+// means something although it has never answered one (PROTOCOL.md, section 6).
+const Subprotocol = "dialback.v3"
+
 // forever is the wait when nothing will be due.
 const forever = time.Duration(math.MaxInt64)
 
@@ -21,9 +26,10 @@ type Heartbeat struct {
 
 	nextPing  time.Time
 	lastHeard time.Time
-	// confirmed: a pong or a hello was seen on this connection. Until then its
-	// silence proves nothing: a relay of an earlier version may not know the
-	// ping, and would lose every host every so often.
+	// confirmed: a pong or a hello was seen on this connection, or the relay has
+	// taken Subprotocol. Until then its silence proves nothing: a relay of an
+	// earlier version may not know the ping, and would lose every host every so
+	// often.
 	confirmed bool
 }
 
@@ -35,7 +41,8 @@ func NewHeartbeat(interval, silence time.Duration, now time.Time) *Heartbeat {
 	return &Heartbeat{interval: interval, silence: silence, nextPing: now, lastHeard: now}
 }
 
-// Confirmed records a pong or a hello; it is Heard as well.
+// Confirmed records that the relay answers pings: a pong or a hello came, or it
+// has taken Subprotocol. It is Heard as well.
 func (h *Heartbeat) Confirmed(now time.Time) {
 	h.confirmed = true
 	h.Heard(now)
