@@ -84,10 +84,11 @@ func (w *hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// The deadlines of ReadTimeout and WriteTimeout of the http.Server.
+	// The deadlines of ReadTimeout and WriteTimeout of the http.Server. A client
+	// that has left is found by the first read: an error from here on would have
+	// the library write an answer, for which it is too late.
 	if err := nc.SetDeadline(time.Time{}); err != nil {
 		_ = nc.Close()
-		return nil, nil, err
 	}
 	var r io.Reader = nc
 	if n := brw.Reader.Buffered(); n > 0 {
