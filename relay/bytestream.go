@@ -24,7 +24,7 @@ type byteStream struct {
 	broken  atomic.Bool // reading has failed
 	got     atomic.Bool // a byte has come since it was last cleared
 
-	wrote atomic.Int64 // bytes since it was last cleared, those of a write that waits too
+	wrote atomic.Int64 // bytes, those of a write that waits too
 }
 
 // Read returns io.EOF when the host has half closed, or closed with 1000; any

@@ -91,7 +91,7 @@ func (s *Server) takeIdle(ctx context.Context, h *hub, t Target) *httpStream {
 func (s *Server) exchangeIdle(ctx context.Context, hs *httpStream, out *outbound) (resp *http.Response, again bool, err error) {
 	proveAfter := provenFor
 	if time.Since(hs.idleSince) >= provenFor {
-		if out.repeatable() {
+		if out.body == nil && out.mayRepeat() {
 			proveAfter = 0 // the proof goes along with the request
 		} else if hs.ahead == nil && !hs.watch() || !hs.prove(ctx) {
 			// Not a byte before the proof: a dead stream has not seen the request.

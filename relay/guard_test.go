@@ -77,6 +77,43 @@ func TestGuard_UploadOutlivesTheControlSocket(t *testing.T) {
 	}
 }
 
+// A long body may hide a pong for longer than a proof may take: it is not sent
+// along with the proof of a stream that has rested, even if it may be sent twice.
+func TestGuard_LongBodyComesAfterTheProof(t *testing.T) {
+	for _, size := range []int{5, 5 << 10, 16 << 10, 30 << 10, 60 << 10, 400 << 10} {
+		for _, chunked := range []bool{false, true} {
+			t.Run(fmt.Sprint(size, " chunked ", chunked), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					s := server(t, nil)
+					var requests atomic.Int32
+					s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) {
+						requests.Add(1)
+						time.Sleep(5 * time.Second)
+						n, err := io.Copy(io.Discard, r.Body)
+						fmt.Fprint(w, n, err)
+					}), nil)
+					for range 2 {
+						var body io.Reader = strings.NewReader(strings.Repeat("u", size))
+						if chunked {
+							body = io.MultiReader(body)
+						}
+						req, _ := http.NewRequest("POST", s.URL+"/hosts/h/x", body)
+						req.Header.Set("Idempotency-Key", "key")
+						resp, got, err := s.DoRequest(req)
+						if err != nil || resp.StatusCode != 200 || got != fmt.Sprint(size, " <nil>") {
+							t.Fatal(resp, got, err)
+						}
+						time.Sleep(time.Second)
+					}
+					if requests.Load() != 2 || s.Relay.Stats().Replays != 0 {
+						t.Errorf("the service saw %d requests, %d replays; want 2 and none", requests.Load(), s.Relay.Stats().Replays)
+					}
+				})
+			})
+		}
+	}
+}
+
 // An upload to a host that froze, and came back by another process, ends: bytes
 // that nobody takes are waited for as long as for a dial-back.
 func TestGuard_UploadToAFrozenPredecessorEnds(t *testing.T) {

@@ -19,11 +19,6 @@ const (
 	// alive; proofTimeout is what its proof may take after that.
 	provenFor    = 250 * time.Millisecond
 	proofTimeout = 2 * time.Second
-
-	// takenUnread is how much of a request an agent reads, and answers pings
-	// behind it, even if its service reads nothing, in bytes (PROTOCOL.md,
-	// section 7).
-	takenUnread = 32 << 10
 )
 
 // httpStream is a data socket to an HTTP service of an agent. It carries one
@@ -96,7 +91,6 @@ func (r headReader) Read(p []byte) (int, error) {
 func (hs *httpStream) beginExchange() {
 	hs.headLeft = hs.srv.cfg.MaxHeader + hs.br.Size()
 	hs.got.Store(false)
-	hs.wrote.Store(0)
 }
 
 // leave ends the stream before the end of an exchange: the host's request is
@@ -155,7 +149,7 @@ func (hs *httpStream) guard(ctx context.Context, out *outbound, after time.Durat
 	g.timer = time.AfterFunc(after, func() {
 		hs.srv.spawn(func() {
 			if ctx, ok := g.begin(ctx); ok {
-				hs.watchOver(ctx, out, after == 0)
+				hs.watchOver(ctx, out)
 			}
 		})
 	})
@@ -193,21 +187,21 @@ func (g *guard) stop() {
 	}
 }
 
-// watchOver ends the stream when its peer does not prove that it lives. along
-// says that the request went out with the first proof still due.
-func (hs *httpStream) watchOver(ctx context.Context, out *outbound, along bool) {
+// watchOver ends the stream when its peer does not prove that it lives.
+func (hs *httpStream) watchOver(ctx context.Context, out *outbound) {
 	if !isOpen(hs.conn) {
 		return
 	}
 	for pause := time.Second; ; pause = min(2*pause, hs.srv.cfg.DataPing) {
-		if out.body == nil || along || hs.hub.pool.isOld(hs.socket()) {
-			if !hs.proveOrMove(ctx, along) && ctx.Err() == nil && !hs.got.Load() {
-				hs.cut()
-				return
-			}
-			along = false
-		} else {
+		proves := hs.prove
+		if out.body != nil {
+			proves = hs.proveOrMove
+		}
+		if out.body != nil && !hs.hub.pool.isOld(hs.socket()) {
 			pause = time.Second
+		} else if !proves(ctx) && ctx.Err() == nil && !hs.got.Load() {
+			hs.cut()
+			return
 		}
 		if wait(ctx, pause) != nil {
 			return
@@ -216,22 +210,21 @@ func (hs *httpStream) watchOver(ctx context.Context, out *outbound, along bool) 
 }
 
 // proveOrMove is prove for a request whose body may be what the pong waits
-// behind, because its service is slow to read it: from takenUnread bytes on the
-// stream is dead after DialTimeout in which no pong came and no write was
-// over. A request that went along with its proof can be sent again.
-func (hs *httpStream) proveOrMove(ctx context.Context, along bool) bool {
+// behind, because its service is slow to read it: the stream is dead after
+// DialTimeout in which no pong came and no write was over.
+func (hs *httpStream) proveOrMove(ctx context.Context) bool {
 	for wrote, since := hs.wrote.Load(), time.Now(); ; {
 		asked := time.Now()
 		if hs.prove(ctx) {
 			return true
 		}
 		now := hs.wrote.Load()
-		if along || now <= takenUnread || time.Since(asked) < proofTimeout {
+		switch {
+		case time.Since(asked) < proofTimeout: // it has ended
 			return false
-		}
-		if now != wrote {
+		case now != wrote:
 			wrote, since = now, time.Now()
-		} else if time.Since(since) >= hs.srv.cfg.DialTimeout {
+		case time.Since(since) >= hs.srv.cfg.DialTimeout:
 			return false
 		}
 	}

@@ -257,8 +257,8 @@ func TestPool_WhatIsSentTwice(t *testing.T) {
 	}
 }
 
-// A request with an Idempotency-Key goes along with the proof, its body too, and
-// again if the pong does not come.
+// A request with an Idempotency-Key and a body waits for the proof, and goes over
+// a fresh stream if the pong does not come.
 func TestPool_FrozenPeerAndIdempotencyKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := server(t, nil)
