@@ -259,7 +259,7 @@ func (c *causes) bound(r *request, code string, is [faultKinds]bool, changed boo
 	lasts := r.ask.lasts() + 40*c.w.schedule.slowestDelay()
 	before := time.Duration(0)
 	if r.repeatable { // a service may have had it, or a spare carried it, when it was sent again
-		before = r.ask.Delay + dial
+		before = r.ask.lasts() + dial
 	}
 	disturbed := changed
 	for _, x := range is {
@@ -287,7 +287,7 @@ func (c *causes) bound(r *request, code string, is [faultKinds]bool, changed boo
 
 // lasts is how long what is asked for takes where nothing is wrong.
 func (a ask) lasts() time.Duration {
-	return a.Delay + time.Duration(a.Chunks)*a.Gap
+	return a.Read + a.Delay + time.Duration(a.Chunks)*a.Gap
 }
 
 func describe(is [faultKinds]bool, changed bool) string {

@@ -24,7 +24,8 @@ type ask struct {
 	Key    bool          // with an Idempotency-Key
 	Body   int           // bytes of a request's body, or of a stream each way
 	Size   int           // bytes of the answer
-	Delay  time.Duration // of the service
+	Read   time.Duration // the service reads the request's body only then
+	Delay  time.Duration // of the service, from there
 	Chunks int           // pieces of a stream
 	Gap    time.Duration // between them
 	Leave  time.Duration // the client leaves then; zero means never
@@ -36,7 +37,11 @@ func (a ask) String() string {
 	s := fmt.Sprintf("%s %s %s at %s", a.ID, a.Kind, a.Host, a.Slot)
 	switch a.Kind {
 	case get, post:
-		s += fmt.Sprintf(" body %d, answer %d after %v", a.Body, a.Size, a.Delay)
+		s += fmt.Sprintf(" body %d", a.Body)
+		if a.Read > 0 {
+			s += fmt.Sprintf(" read after %v", a.Read)
+		}
+		s += fmt.Sprintf(", answer %d after %v", a.Size, a.Delay)
 		if a.Key {
 			s += ", Idempotency-Key"
 		}
@@ -107,7 +112,7 @@ func (w *World) transport(slot string) *http.Transport {
 // relay's, or what the client has found.
 func (w *World) exchange(ctx context.Context, r *request, slot string) string {
 	a := r.ask
-	u := fmt.Sprintf("http://node/hosts/%s/sim~%s~/work?delay=%d&size=%d", a.Host, a.ID, a.Delay.Milliseconds(), a.Size)
+	u := fmt.Sprintf("http://node/hosts/%s/sim~%s~/work?read=%d&delay=%d&size=%d", a.Host, a.ID, a.Read.Milliseconds(), a.Delay.Milliseconds(), a.Size)
 	var body io.Reader
 	if a.Body > 0 {
 		body = bytes.NewReader(patterned(a.ID, 0, a.Body))

@@ -111,7 +111,10 @@ func (g *generator) anything(host, slot string) ask {
 			a.Half = g.within(time.Millisecond, 2*time.Second)
 		}
 		if a.Kind == post {
-			a.Body = pick(g.random, 0, 0, 50, 5000, 70_000)
+			a.Body = pick(g.random, 0, 0, 50, 5000, 70_000, 400_000)
+			if a.Body > 5000 && g.chance(30) {
+				a.Read = pick(g.random, 500*time.Millisecond, 3*time.Second, 8*time.Second)
+			}
 			a.Key = g.chance(25)
 		}
 	default:

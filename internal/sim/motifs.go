@@ -15,7 +15,7 @@ import (
 func (g *generator) motif(at time.Duration) {
 	all := []func(time.Duration){
 		g.dialBackAfterMove, g.lateClaim, g.workLost, g.pingAndGone, g.lateEnd, g.unheardReplacement, g.comeBackHere, g.frozenHost, g.drainedHost, g.lateAnswer, g.keptAndMoved,
-		g.lostRenewals, g.forgottenTwin,
+		g.lostRenewals, g.forgottenTwin, g.unreadUpload,
 	}
 	all[g.intn(len(all))](at)
 }
@@ -235,4 +235,26 @@ func (g *generator) keptAndMoved(at time.Duration) {
 		g.ask(at, ask{Kind: pick(g.random, get, post), Host: h, Slot: slot, Size: 10})
 	}
 	g.step(at+10*time.Second, func(w *World) { w.endOldest(h, false) }, "the older process of %s ends", h)
+}
+
+// unreadUpload: the control socket of a host is lost, or its node drains, while its
+// service is slow to read what is uploaded.
+func (g *generator) unreadUpload(at time.Duration) {
+	h := g.host(agentInProcess, agentForward)
+	a, b := g.twoSlots()
+	slot := slotName(a)
+	g.move(at, h, a)
+	g.step(at, func(w *World) { w.cutLink(linkID{h, "*"}, kindControl) }, "cut the control socket of %s", h)
+	at += 3 * time.Second
+	g.ask(at, ask{Kind: post, Host: h, Slot: g.slot(), Size: 10, Body: 400_000, Read: g.within(time.Second, 9*time.Second)})
+	at += g.within(200*time.Millisecond, time.Second)
+	if g.chance(50) {
+		g.move(at, h, b)
+	}
+	if g.chance(70) {
+		g.step(at, func(w *World) { w.cutLink(linkID{h, "*"}, kindControl) }, "cut the control socket of %s", h)
+		return
+	}
+	g.step(at, func(w *World) { w.drainNode(slot) }, "drain %s", slot)
+	g.step(at+25*time.Second, func(w *World) { w.restartNode(slot, "") }, "restart %s", slot)
 }

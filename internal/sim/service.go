@@ -32,18 +32,18 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	q := r.URL.Query()
-	s.checkBody(id, r.Body, int(r.ContentLength))
-	if delay, _ := strconv.Atoi(q.Get("delay")); delay > 0 {
-		t := time.NewTimer(time.Duration(delay) * time.Millisecond)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-r.Context().Done():
-			s.w.tr.log("%s is cancelled in %s", id, s.p.label)
-			return
-		}
+	number := func(name string) int {
+		n, _ := strconv.Atoi(q.Get(name))
+		return n
 	}
-	size, _ := strconv.Atoi(q.Get("size"))
+	pause(r.Context(), time.Duration(number("read"))*time.Millisecond)
+	s.checkBody(id, r.Body, int(r.ContentLength))
+	pause(r.Context(), time.Duration(number("delay"))*time.Millisecond)
+	if r.Context().Err() != nil {
+		s.w.tr.log("%s is cancelled in %s", id, s.p.label)
+		return
+	}
+	size := number("size")
 	w.Header().Set("Sim-Id", id)
 	w.Header().Set("Content-Length", strconv.Itoa(size))
 	w.Write(patterned(id, 0, size))
