@@ -95,6 +95,7 @@ func (h *fuzzHost) do(step hostile.Step) {
 	h.mu.Lock()
 	arg := step.Fill(map[string]string{"$T": h.ticket, "$G": strconv.FormatUint(h.gen, 10)})
 	h.mu.Unlock()
+	h.w.said(arg)
 	switch step.Op % hostOps {
 	case hostAttach:
 		h.attach(step.First()%2 == 1)

@@ -233,6 +233,7 @@ func (n *fuzzNode) do(step hostile.Step) {
 	})
 	ticket := n.ticket
 	n.mu.Unlock()
+	n.w.said(arg)
 	switch step.Op % nodeOps {
 	case nodeCall, nodeForge:
 		n.call(step.Op%nodeOps == nodeForge, arg)

@@ -133,6 +133,18 @@ func (w *fuzzWorld) secret(s ...string) {
 	w.secrets = append(w.secrets, s...)
 }
 
+// said notes what a hostile party says: its words may be quoted, and a secret in
+// them that is not where a ticket belongs is none any more.
+func (w *fuzzWorld) said(words []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text := string(words)
+	for _, s := range w.secrets {
+		text = strings.ReplaceAll(strings.ReplaceAll(text, `"ticket":"`+s+`"`, ""), `"Ticket":"`+s+`"`, "")
+	}
+	w.secrets = slices.DeleteFunc(w.secrets, func(s string) bool { return strings.Contains(text, s) })
+}
+
 // atEnd has f called before the world ends.
 func (w *fuzzWorld) atEnd(f func()) { w.ends = append(w.ends, f) }
 
