@@ -48,7 +48,7 @@ func (s *Server) Dial(ctx context.Context, hostID string, t Target) (net.Conn, e
 		st.finish()
 		s.registry.release(hub)
 	}}
-	c.unkeep = s.keepData(data.conn, data.conn.Writing)
+	c.unkeep = s.keepData(data.conn, func() bool { return data.conn.Writing() || sc.Full() })
 	if !s.spawn(func() { c.awaitAbort(st) }) {
 		c.CloseWith(transport.CloseRestart, "node is restarting")
 		return nil, ErrClosed

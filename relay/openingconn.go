@@ -130,6 +130,7 @@ func (o *opening) any() transport.Conn {
 
 func (o *opening) Await()                { o.any().Await() }
 func (o *opening) Done() <-chan struct{} { return o.any().Done() }
+func (o *opening) Received() int64       { return o.any().Received() }
 func (o *opening) Writing() bool         { return o.any().Writing() }
 func (o *opening) Subprotocol() string   { return o.any().Subprotocol() }
 func (o *opening) RemoteAddr() string    { return o.any().RemoteAddr() }

@@ -197,17 +197,19 @@ func copyEOF(dst transport.Conn, r io.Reader) error {
 	return nil
 }
 
-// keepalive pings conn so that idle NAT mappings and load balancers keep it. A
-// connection that has sent no pong for StallTimeout is cut, but not while
-// bytes wait on either side: who is blocked in a write does not read, and
-// cannot pong. The limit is not shorter because the far end may be blocked by
-// something that is not seen from here.
+// keepalive is that of a Server for one of the two sockets: while bytes wait for
+// the other one, nobody reads.
 func (sp *splice) keepalive(conn, other transport.Conn) {
 	sp.srv.keepalive(conn, func() bool { return conn.Writing() || other.Writing() })
 }
 
+// keepalive pings conn so that idle NAT mappings and load balancers keep it. A
+// connection on which nothing has come for StallTimeout, no pong either, is cut;
+// but not while bytes wait, on either side: who is blocked in a write does not
+// read, and cannot pong. The limit is not shorter because the far end may be
+// blocked by something that is not seen from here. waiting says that it is seen.
 func (s *Server) keepalive(conn transport.Conn, waiting func() bool) {
-	heard := time.Now()
+	heard, received := time.Now(), conn.Received()
 	for {
 		t := time.NewTimer(s.cfg.DataPing)
 		select {
@@ -219,9 +221,9 @@ func (s *Server) keepalive(conn transport.Conn, waiting func() bool) {
 		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DataPing)
 		err := conn.Ping(ctx)
 		cancel()
-		switch {
-		case err == nil, waiting():
-			heard = time.Now()
+		switch now := conn.Received(); {
+		case err == nil, now != received, waiting():
+			heard, received = time.Now(), now
 		case time.Since(heard) >= s.cfg.StallTimeout:
 			conn.CloseNow()
 			return

@@ -81,6 +81,9 @@ type Conn interface {
 	CloseNow()
 	// Done is closed when the connection is over and its goroutines ended.
 	Done() <-chan struct{}
+	// Received is how many bytes have come so far, those of control frames
+	// too: while it grows, the peer lives. It needs a concurrent Reader.
+	Received() int64
 	// Writing reports whether a data write is in flight: bytes wait for the
 	// peer. Pings and pongs do not count.
 	Writing() bool

@@ -12,7 +12,7 @@
 // that ends in the middle of a frame could only cut the connection.
 // WriteTimeout ends a write that makes no progress, CloseTimeout a close that
 // is not answered, HandshakeTimeout a dial. Nothing bounds how long a peer may
-// be silent: that is what pings, and Keepalive, are for.
+// be silent: that is what pings are for.
 //
 // A ping is answered, and a close noticed, while somebody reads. A ping does
 // not wait for a write that is blocked by back-pressure, nor hurt it; the
@@ -34,8 +34,8 @@
 // A CloseCode says why a connection ended. Its comment has the ranges;
 // CloseError is the error of every method of a Conn that has ended.
 //
-// # Keepalive
+// # Heartbeat
 //
-// Heartbeat and Keepalive know when to ping and when a peer is dead. They are
-// told the time and have no goroutines.
+// Heartbeat knows when a host has to ping and when its relay is dead. It is
+// told the time and has no goroutine.
 package transport

@@ -62,6 +62,7 @@ type pipeEnd struct {
 	writer  pipeWriter  // owned by the holder of message
 	timer   *time.Timer // owned by the holder of message
 	writing atomic.Bool
+	heard   atomic.Int64 // bytes that have come, and one for each frame
 
 	// end is how the connection ended; nil before. Set once, under mu.
 	end atomic.Pointer[CloseError]
@@ -120,6 +121,7 @@ func (e *pipeEnd) receive() (piece, error) {
 		case p := <-e.in:
 			return e.received(p)
 		case ping := <-e.pings:
+			e.heard.Add(1)
 			close(ping)
 		case <-e.peer.over:
 			// What the peer has sent before comes first.
@@ -134,6 +136,7 @@ func (e *pipeEnd) receive() (piece, error) {
 }
 
 func (e *pipeEnd) received(p piece) (piece, error) {
+	e.heard.Add(1 + int64(len(p.data)))
 	if p.close != nil {
 		return piece{}, e.finish(p.close)
 	}
@@ -323,6 +326,7 @@ func (e *pipeEnd) Ping(ctx context.Context) error {
 		return e.end.Load()
 	}
 	<-pong // whoever took it answers at once
+	e.heard.Add(1)
 	return nil
 }
 
@@ -345,6 +349,7 @@ func (e *pipeEnd) CloseNow() {
 }
 
 func (e *pipeEnd) Done() <-chan struct{} { return e.done }
+func (e *pipeEnd) Received() int64       { return e.heard.Load() }
 func (e *pipeEnd) Writing() bool         { return e.writing.Load() }
 func (e *pipeEnd) Subprotocol() string   { return "" }
 func (e *pipeEnd) RemoteAddr() string    { return "pipe" }

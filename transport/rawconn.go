@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -30,6 +31,8 @@ type rawConn struct {
 	client  bool          // control frames are masked
 	timeout time.Duration // WriteTimeout; no limit if negative
 	owner   rawOwner
+
+	received atomic.Int64 // bytes
 
 	// Owned by the goroutine that reads.
 	filled bool // the last Read got as much as it wanted
@@ -75,6 +78,7 @@ func newRawConn(nc net.Conn, r io.Reader, client bool, timeout time.Duration, ow
 // the end of a message.
 func (c *rawConn) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
+	c.received.Add(int64(n))
 	c.filled = n == len(p)
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF

@@ -31,13 +31,13 @@ type StreamConn struct {
 	readDeadline  deadline
 	writeDeadline deadline
 
-	// reading holds a token while a Read is on. received carries what readLoop
-	// has read to it, unbuffered: what the reader does not take the peer
-	// cannot send. readLoop closes it, after it has set readErr.
-	reading  chan struct{}
-	received chan *chunk
-	readErr  error
-	rest     *chunk // owned by the holder of reading: what the last Read left
+	// reading holds a token while a Read is on. arrived wakes the holder when
+	// readLoop has something for it, taken wakes readLoop when unread is free;
+	// capacity 1, never closed.
+	reading chan struct{}
+	arrived chan struct{}
+	taken   chan struct{}
+	rest    *chunk // owned by the holder of reading: what the last Read left
 
 	// writing holds a token while a Write is on. room wakes the holder when
 	// sendLoop has taken a chunk or has failed; capacity 1, never closed.
@@ -46,6 +46,9 @@ type StreamConn struct {
 
 	// Guarded by mu. Never held across I/O.
 	mu       sync.Mutex
+	unread   *chunk // filled by readLoop, taken by Read
+	full     bool   // readLoop waits for Read to take it
+	readErr  error  // what Read returns behind unread
 	unsent   *chunk // filled by Write, taken by sendLoop
 	sending  bool   // sendLoop is on
 	sendErr  error  // nothing can be sent any more
@@ -58,16 +61,17 @@ type StreamConn struct {
 var _ net.Conn = (*StreamConn)(nil)
 
 // NewStreamConn makes c a byte stream. The StreamConn owns c, and reads ahead
-// from now on: one message, or 32 KiB of one, waits for Read. The goroutine
-// that does so ends with c.
+// from now on: until 32 KiB wait for Read, pings are answered and the end of c is
+// noticed. The goroutine that does so ends with c.
 func NewStreamConn(c Conn) *StreamConn {
 	s := &StreamConn{
-		conn:     c,
-		closed:   make(chan struct{}),
-		reading:  make(chan struct{}, 1),
-		received: make(chan *chunk),
-		writing:  make(chan struct{}, 1),
-		room:     make(chan struct{}, 1),
+		conn:    c,
+		closed:  make(chan struct{}),
+		reading: make(chan struct{}, 1),
+		arrived: make(chan struct{}, 1),
+		taken:   make(chan struct{}, 1),
+		writing: make(chan struct{}, 1),
+		room:    make(chan struct{}, 1),
 	}
 	go s.readLoop()
 	return s
@@ -118,6 +122,14 @@ func (s *StreamConn) CloseWith(code CloseCode, reason string) {
 	}
 	s.mu.Unlock()
 	s.conn.Close(code, reason)
+}
+
+// Full reports whether so much waits for Read that the StreamConn reads nothing
+// more: until Read is called no pong can arrive.
+func (s *StreamConn) Full() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.full
 }
 
 // Conn is the connection underneath.

@@ -27,13 +27,16 @@ func (s *StreamConn) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if s.rest == nil {
+	for s.rest == nil {
+		var err error
+		if s.rest, err = s.takeUnread(); err != nil {
+			return 0, err
+		}
+		if s.rest != nil {
+			break
+		}
 		select {
-		case c, ok := <-s.received:
-			if !ok {
-				return 0, s.readErr
-			}
-			s.rest = c
+		case <-s.arrived:
 		case <-s.closed:
 			return 0, net.ErrClosed
 		case <-passed:
@@ -48,6 +51,27 @@ func (s *StreamConn) Read(p []byte) (int, error) {
 		chunks.Put(c)
 	}
 	return n, nil
+}
+
+// takeUnread returns what has come; or how the stream has ended, behind that.
+func (s *StreamConn) takeUnread() (*chunk, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.unread
+	if c == nil {
+		return nil, s.readErr
+	}
+	s.unread = nil
+	wake(s.taken)
+	return c, nil
+}
+
+// wake has whoever waits for c, or will, look again.
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // it will already
+	}
 }
 
 // readLoop reads ahead for Read until the Conn ends.
@@ -82,30 +106,57 @@ func (s *StreamConn) receive(r io.Reader) {
 		c := newChunk()
 		var err error
 		c.to, err = r.Read(c.buf[:])
-		if c.to == 0 || !s.deliver(c) {
-			chunks.Put(c)
-		}
+		s.deliver(c)
 		if err != nil {
 			return // the end of the message; else the next Reader says what it is
 		}
 	}
 }
 
-func (s *StreamConn) deliver(c *chunk) bool {
-	select {
-	case s.received <- c:
-		return true
-	case <-s.closed:
-		return false
-	case <-s.conn.Done():
-		return false // cut by this side: whoever wants the rest must not do so
+// deliver puts what is in c behind what Read has not taken yet, and waits for
+// room there. It takes c over.
+func (s *StreamConn) deliver(c *chunk) {
+	for !s.append(c) {
+		select {
+		case <-s.taken:
+		case <-s.closed:
+			return
+		case <-s.conn.Done(): // cut by this side: whoever wants the rest must not do so
+			return
+		}
 	}
 }
 
-// stopReceiving makes every later Read fail with err.
+// append reports whether all of c went into unread. If it did not, readLoop
+// waits from now on.
+func (s *StreamConn) append(c *chunk) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.full = false
+	switch u := s.unread; {
+	case c.from == c.to || isClosed(s.closed):
+		chunks.Put(c)
+		return true
+	case u == nil:
+		s.unread = c
+	default:
+		n := copy(u.buf[u.to:], c.buf[c.from:c.to])
+		u.to += n
+		c.from += n
+		if s.full = c.from < c.to; !s.full {
+			chunks.Put(c)
+		}
+	}
+	wake(s.arrived)
+	return !s.full
+}
+
+// stopReceiving has Read return err once it has taken what came before.
 func (s *StreamConn) stopReceiving(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.readErr = err
-	close(s.received)
+	wake(s.arrived)
 }
 
 // readError is what Read says when the Conn ended with err.

@@ -101,7 +101,7 @@ func (s *StreamConn) sendLoop() {
 			return
 		}
 		s.mu.Unlock()
-		s.wakeWriter()
+		wake(s.room)
 
 		var err error
 		if eof {
@@ -135,12 +135,5 @@ func (s *StreamConn) stopSending(err error) {
 	if c != nil {
 		chunks.Put(c)
 	}
-	s.wakeWriter()
-}
-
-func (s *StreamConn) wakeWriter() {
-	select {
-	case s.room <- struct{}{}:
-	default:
-	}
+	wake(s.room)
 }

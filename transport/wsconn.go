@@ -252,6 +252,7 @@ func (w *wsWriter) write(fin bool, p []byte) error {
 }
 
 func (c *wsConn) Done() <-chan struct{} { return c.done }
+func (c *wsConn) Received() int64       { return c.raw.received.Load() }
 func (c *wsConn) Writing() bool         { return c.inFlight.Load() > 0 }
 func (c *wsConn) Subprotocol() string   { return c.subprotocol }
 func (c *wsConn) RemoteAddr() string    { return c.remoteAddr }

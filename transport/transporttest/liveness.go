@@ -18,6 +18,7 @@ var livenessCases = []testCase{
 	{name: "Ping", run: ping},
 	{name: "PingWithoutAnswerEndsWithItsContext", fakeTime: true, run: pingWithoutAnswer},
 	{name: "PingWithAnEndedContext", run: pingWithAnEndedContext},
+	{name: "ReceivedGrowsWithWhateverComes", run: receivedGrows},
 	{name: "PingDuringABlockedWriteKillsNothing", fakeTime: true, options: transport.Options{ReadLimit: -1}, run: pingDuringABlockedWrite},
 	{name: "OwnPingWaitsForNoWrite", fakeTime: true, options: transport.Options{ReadLimit: -1}, run: ownPingWaitsForNoWrite},
 	{name: "ManyPings", run: manyPings},
@@ -93,6 +94,30 @@ func pingWithAnEndedContext(t *testing.T, a, b transport.Conn) {
 		t.Errorf("Ping with an ended context: %v, want context.Canceled", err)
 	}
 	wantAlive(t, a, b)
+}
+
+// Messages, pings and pongs are signs of life.
+func receivedGrows(t *testing.T, a, b transport.Conn) {
+	grown := func(what string, c transport.Conn, before int64) {
+		t.Helper()
+		if now := c.Received(); now <= before {
+			t.Errorf("after %s Received went from %d to %d", what, before, now)
+		}
+	}
+	began := a.Received()
+	if err := b.Write(transport.Text, []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	wantMessage(t, a, transport.Text, []byte("x"))
+	grown("a message", a, began)
+	startRead(a)
+	startRead(b)
+	beforeA, beforeB := a.Received(), b.Received()
+	if err := a.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	grown("a pong", a, beforeA)
+	grown("a ping", b, beforeB)
 }
 
 // A ping that arrives while a write to the same peer is blocked once killed
