@@ -36,7 +36,15 @@ func (c *controlConn) attach() {
 	}
 	old, ok := c.hub.install(c, hello)
 	if !ok {
-		c.detach() // nothing happens to a successor
+		// The claim has retired a predecessor all the same, which may live. Nothing
+		// happens to a successor.
+		if previous := claimed.Previous; previous.ID != "" {
+			if here := c.hub.here(); here != nil && here.att.Ref() == previous.Ref() {
+				here.replaced()
+			}
+			c.srv.retireElsewhere(claimed.Current, previous)
+		}
+		c.detach()
 		c.close(transport.CloseReplaced, "a newer connection took over")
 		return
 	}
