@@ -142,9 +142,10 @@ func (s *Server) waitIdle(ctx context.Context) error {
 }
 
 // agentsLeft reports whether an agent of protocol 3 is still attached here and
-// could be elsewhere.
+// could be elsewhere: a node that drains as well takes none.
 func (s *Server) agentsLeft() bool {
-	return len(s.nodes.others()) > 0 && slices.ContainsFunc(s.registry.controls(), func(c *controlConn) bool { return c.att.Proto >= 3 })
+	elsewhere := slices.ContainsFunc(s.nodes.others(), func(n store.Node) bool { return !n.Draining })
+	return elsewhere && slices.ContainsFunc(s.registry.controls(), func(c *controlConn) bool { return c.att.Proto >= 3 })
 }
 
 // waitHops waits for the dial-backs that pass through this node.

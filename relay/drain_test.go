@@ -245,3 +245,30 @@ func switchDial(moved <-chan struct{}, first, second dialFunc) dialFunc {
 }
 
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// All nodes of a cluster are shut down at once: there is nowhere else to go.
+func TestShutdown_AllNodesAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 2, nil)
+		c.Nodes[0].StartAgentOn(c.Balanced(0), "a", map[string]agent.Handler{"": text("a")}, nil)
+		c.Nodes[0].StartAgentOn(c.Balanced(1), "b", map[string]agent.Handler{"": text("b")}, nil)
+		time.Sleep(10 * time.Second)
+		start := time.Now()
+		done := make(chan error, 2)
+		for _, n := range c.Nodes {
+			go func() { done <- n.Relay.Shutdown(context.Background()) }()
+		}
+		for range c.Nodes {
+			select {
+			case err := <-done:
+				t.Logf("Shutdown returned %v after %v", err, time.Since(start))
+			case <-time.After(time.Hour):
+				t.Error("no stream is left, and Shutdown has not returned after an hour")
+				for _, n := range c.Nodes {
+					n.Relay.Close()
+				}
+				return
+			}
+		}
+	})
+}
