@@ -94,7 +94,9 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 	}
 	c := &controlConn{srv: s, hub: s.registry.acquire(hostID), conn: conn, att: att}
 	if !id.ExpiresAt.IsZero() {
+		c.mu.Lock() // it may fire at once
 		c.expiry = time.AfterFunc(time.Until(id.ExpiresAt), func() { s.spawn(c.expired) })
+		c.mu.Unlock()
 	}
 	// The handler returns, so that net/http's buffers and stack are freed.
 	if !s.spawn(c.run) {

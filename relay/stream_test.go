@@ -503,3 +503,20 @@ func TestSockets_AreRecorded(t *testing.T) {
 		}
 	})
 }
+
+// Credentials that end while the control socket is being accepted (run with -race).
+func TestExpiry_DuringTheUpgrade(t *testing.T) {
+	var us int
+	s := server(t, func(c *relay.Config) {
+		c.AuthorizeHost = func(context.Context, *http.Request, string) (relay.Identity, error) {
+			return relay.Identity{ExpiresAt: time.Now().Add(time.Duration(us) * time.Microsecond)}, nil
+		}
+	})
+	for i := range 300 {
+		us = 1 + i%60
+		c, err := s.DialWS(context.Background(), "/v2/control?hostId=h", &transport.DialOptions{})
+		if err == nil {
+			closeOf(c)
+		}
+	}
+}
