@@ -1,5 +1,12 @@
 package relay
 
+import (
+	"net/http"
+
+	"github.com/dialback/dialback/store"
+	"github.com/dialback/dialback/transport"
+)
+
 // NodeMAC lets tests see what the authentication of node calls binds.
 var NodeMAC = (*Server).nodeMAC
 
@@ -24,3 +31,14 @@ var (
 	PathHostID       = pathHostID
 	FirstSubprotocol = firstSubprotocol
 )
+
+// NodeTransport makes the calls between nodes.
+func NodeTransport(s *Server) *http.Transport { return s.nodeClient.Transport.(*http.Transport) }
+
+// SettledMayGo asks whether a stream that its spare, over conn, has won may be
+// dialed at another process of the host.
+func SettledMayGo(conn transport.Conn) bool {
+	o := &opening{sp: &spare{conn: conn}, settled: make(chan struct{})}
+	o.settle(conn, store.Attachment{}, "")
+	return o.mayGoTo(store.Attachment{Instance: "another"})
+}

@@ -48,9 +48,13 @@ func (s *Server) hop(w http.ResponseWriter, r *http.Request, to store.Node) {
 	case err != nil:
 		s.writeError(w, r, "", ErrNodeUnreachable)
 		return
-	case resp.StatusCode != http.StatusSwitchingProtocols:
+	case resp.StatusCode == http.StatusNotFound:
 		up.Close()
 		s.unknownTicket(w)
+		return
+	case resp.StatusCode != http.StatusSwitchingProtocols: // of what stands before the node, it may be
+		up.Close()
+		s.writeError(w, r, "", ErrNodeUnreachable)
 		return
 	}
 	up.SetDeadline(time.Time{})

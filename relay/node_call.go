@@ -98,7 +98,7 @@ var errNodeDown = errors.New("relay: node refused the connection")
 // the table is read again, and the call made once more if it has the node's ID,
 // with a NodeTimeout of its own.
 func (s *Server) call(ctx context.Context, to store.Node, uri string, in, out any) error {
-	body, err := json.Marshal(in)
+	body, err := encodeCall(in)
 	if err != nil {
 		return err
 	}
@@ -134,6 +134,16 @@ func (s *Server) call(ctx context.Context, to store.Node, uri string, in, out an
 	}
 }
 
+// encodeCall encodes a call as the control frames are: &, < and > take one byte,
+// so that a query which fits into a frame fits into a call.
+func encodeCall(in any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(in)
+	return b.Bytes(), err
+}
+
 func (s *Server) callOnce(ctx context.Context, to store.Node, uri string, body []byte, out any) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.NodeTimeout)
 	defer cancel()
@@ -142,6 +152,9 @@ func (s *Server) callOnce(ctx context.Context, to store.Node, uri string, body [
 		return 0, err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	// Not sent: it has net/http repeat a call whose kept connection the other
+	// node has just closed, as all of them may be repeated.
+	req.Header["Idempotency-Key"] = nil
 	req.Header.Set(nodeHeader, s.nodeMAC(http.MethodPost, to.ID, to.Incarnation, uri, body))
 	resp, err := s.nodeClient.Do(req)
 	if err != nil {

@@ -26,6 +26,7 @@ type nodeTable struct {
 	draining  map[string]bool       // by ID
 	refused   map[string]time.Time  // incarnations that refused a call, and when
 	missing   map[string]time.Time  // incarnations that were not in the Store, and when
+	absentIDs map[string]time.Time  // node IDs that were not in the table, and when they were looked for
 	lost      map[string]lostNode   // that were in the table less than NodeLease ago
 	startedAt time.Time             // of this process; see outrank
 	beats     uint64                // renewals that the Store has confirmed

@@ -72,6 +72,11 @@ func (t *nodeTable) store(m map[string]store.Node, draining map[string]bool) {
 			delete(t.missing, inc)
 		}
 	}
+	for id, at := range t.absentIDs {
+		if now.Sub(at) >= tableInterval {
+			delete(t.absentIDs, id)
+		}
+	}
 }
 
 // suspect takes a node for dead that refused a connection: sooner than its
@@ -175,10 +180,26 @@ func (t *nodeTable) byID(id string) (store.Node, bool) {
 	if n, ok := t.find(is); ok {
 		return n, true
 	}
-	if !t.srv.outage.out() {
+	if !t.absent(id) && !t.srv.outage.out() {
 		t.read()
 	}
 	return t.recent(is)
+}
+
+// absent reports whether a node ID was looked for in the last tableInterval, and
+// notes that it is now: an old ticket must not have the Store read each time that
+// somebody brings it.
+func (t *nodeTable) absent(id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ok := t.absentIDs[id]; ok {
+		return true
+	}
+	if t.absentIDs == nil {
+		t.absentIDs = make(map[string]time.Time)
+	}
+	t.absentIDs[id] = time.Now()
+	return false
 }
 
 // others returns the living nodes that can be called, but this one.

@@ -252,6 +252,10 @@ func (o *opening) isSettled() bool {
 // spare's own, which opens a stream once, or nobody else can have the stream.
 func (o *opening) mayGoTo(att store.Attachment) bool {
 	o.mu.Lock()
+	if o.closed { // the spare has it, and nothing of it is kept any more
+		o.mu.Unlock()
+		return false
+	}
 	same := att.Instance != "" && att.Instance == o.sp.att.Instance
 	free := o.alone || len(o.kept) == 0
 	if !same && free {

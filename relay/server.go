@@ -69,9 +69,13 @@ func New(cfg Config) (*Server, error) {
 	if cfg.AcceptRate > 0 {
 		s.limiter = rate.NewLimiter(rate.Limit(cfg.AcceptRate), max(1, int(cfg.AcceptRate)))
 	}
+	// Over HTTP/2 all calls would share a connection, which is never idle under
+	// load, and so never given up when the network has forgotten it.
+	http1 := new(http.Protocols)
+	http1.SetHTTP1(true)
 	s.nodeClient = &http.Client{
 		Transport: &http.Transport{
-			DialContext: cfg.Node.DialContext, TLSClientConfig: cfg.Node.TLS, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DisableCompression: true,
+			Protocols: http1, DialContext: cfg.Node.DialContext, TLSClientConfig: cfg.Node.TLS, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DisableCompression: true,
 			MaxResponseHeaderBytes: int64(cfg.MaxHeader),
 		},
 		// No node redirects; one that does must not choose whom else this one calls.

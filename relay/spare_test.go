@@ -594,3 +594,21 @@ func TestSpare_WhatMayHaveBegunIsNotSaidToHaveNot(t *testing.T) {
 		}
 	})
 }
+
+// The dial beside a spare may find that the host is another process by now, just
+// as the spare answers: it leaves the stream alone.
+func TestSpare_WonStreamIsLeftAloneByItsDial(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := transport.Pipe(nil)
+		defer b.CloseNow()
+		defer a.CloseNow()
+		if relay.SettledMayGo(a) {
+			t.Error("the stream is dialed once more")
+		}
+		select {
+		case <-a.Done():
+			t.Error("the stream was cut")
+		default:
+		}
+	})
+}
