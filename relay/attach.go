@@ -44,6 +44,11 @@ func (c *controlConn) attach() {
 			}
 			c.srv.retireElsewhere(claimed.Current, previous)
 		}
+		if c.hub.revocations() != c.revoked {
+			c.owed(store.ReasonRevoked, c.srv.retireInStore(context.Background(), c.att.Ref(), store.ReasonRevoked))
+			c.close(transport.CloseForbidden, "revoked")
+			return
+		}
 		c.detach()
 		c.close(transport.CloseReplaced, "a newer connection took over")
 		return

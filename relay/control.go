@@ -29,6 +29,8 @@ type controlConn struct {
 	srv  *Server
 	hub  *hub
 	conn transport.Conn
+	// revoked is hub's revocations before AuthorizeHost let the socket in.
+	revoked int
 
 	// Written by attach before the hub publishes it, immutable then.
 	att store.Attachment
@@ -56,6 +58,14 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 		s.deny(w, r, "", err)
 		return
 	}
+	hub := s.registry.acquire(hostID)
+	accepted := false
+	defer func() {
+		if !accepted {
+			s.registry.release(hub)
+		}
+	}()
+	revoked := hub.revocations() // before AuthorizeHost: what it says may be out of date by a revoke
 	r, id, err := s.authorize(s.cfg.AuthorizeHost, r, hostID)
 	if err != nil {
 		s.deny(w, r, hostID, err)
@@ -92,7 +102,8 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 		s.stats.hosts.Add(-1)
 		return
 	}
-	c := &controlConn{srv: s, hub: s.registry.acquire(hostID), conn: conn, att: att}
+	c := &controlConn{srv: s, hub: hub, conn: conn, att: att, revoked: revoked}
+	accepted = true
 	if !id.ExpiresAt.IsZero() {
 		c.mu.Lock() // it may fire at once
 		c.expiry = time.AfterFunc(time.Until(id.ExpiresAt), func() { s.spawn(c.expired) })

@@ -22,6 +22,7 @@ type hub struct {
 	streams  map[*stream]struct{}
 	replaced []time.Time // replacements within flapWindow, oldest first
 	reported time.Time   // last report of flapping
+	revoked  int         // how often the host was revoked
 	read     sharedRead
 
 	pool   pool   // has its own lock
@@ -29,8 +30,8 @@ type hub struct {
 }
 
 // install makes c the hub's current socket and returns the one that it took
-// over from, if any. It fails if c has ended meanwhile, or if a newer
-// generation is here already.
+// over from, if any. It fails if c has ended meanwhile, if the host was revoked
+// since c was let in, or if a newer generation is here already.
 func (h *hub) install(c *controlConn, hello []byte) (old *controlConn, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -39,7 +40,7 @@ func (h *hub) install(c *controlConn, hello []byte) (old *controlConn, ok bool) 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state != stateAttaching {
+	if c.state != stateAttaching || c.revoked != h.revoked {
 		return nil, false
 	}
 	c.state = stateCurrent
@@ -60,7 +61,10 @@ func (h *hub) leave(c *controlConn, to controlState) (was controlState, removed 
 	defer h.mu.Unlock()
 	if removed = h.current == c || !guardLateClose; removed {
 		h.current = nil
-		h.goneAt = time.Now()
+		h.goneAt = time.Time{}
+		if c.revoked == h.revoked { // else nobody waits for it
+			h.goneAt = time.Now()
+		}
 		h.changedLocked()
 	}
 	c.mu.Lock()
@@ -74,6 +78,22 @@ func (h *hub) leave(c *controlConn, to controlState) (was controlState, removed 
 		}
 	}
 	return was, removed, pending
+}
+
+// revoke notes that the host is revoked: whatever was let in before is not any
+// more. It returns the current socket, or nil.
+func (h *hub) revoke() *controlConn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.revoked++
+	return h.current
+}
+
+// revocations is how often the host was revoked while there was a hub of it.
+func (h *hub) revocations() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.revoked
 }
 
 func (h *hub) changedLocked() {

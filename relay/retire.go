@@ -51,15 +51,19 @@ func (c *controlConn) retireWithin(ctx context.Context, why store.Reason, code t
 		c.srv.stats.stale.Add(1)
 	}
 	if was == stateCurrent && guardRetiredMark {
-		ctx, cancel := context.WithTimeout(ctx, c.srv.cfg.StoreTimeout)
-		err := c.srv.cfg.Store.Retire(ctx, c.att.Ref(), why)
-		cancel()
-		c.owed(why, err)
+		c.owed(why, c.srv.retireInStore(ctx, c.att.Ref(), why))
 	}
 	c.conn.Close(code, reason)
 	if was == stateCurrent { // else it has never been attached
 		c.detachedHook(why)
 	}
+}
+
+// retireInStore writes a mark.
+func (s *Server) retireInStore(ctx context.Context, ref store.Ref, why store.Reason) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+	defer cancel()
+	return s.cfg.Store.Retire(ctx, ref, why)
 }
 
 // ended cleans up after the socket's end. A late end of a retired socket

@@ -21,6 +21,7 @@ func (s *Server) Revoke(ctx context.Context, hostID, reason string) error {
 		return err
 	}
 	ctx = context.WithoutCancel(ctx)
+	reason = transport.CutReason(reason)
 	s.log.Info("revoke", slog.String("host", hostID), slog.String("reason", reason))
 	err := s.revokeInStore(ctx, hostID)
 	s.revokeHere(hostID, reason)
@@ -28,11 +29,12 @@ func (s *Server) Revoke(ctx context.Context, hostID, reason string) error {
 	return err
 }
 
-// revokeHere ends what this node has of the host.
+// revokeHere ends what this node has of the host. A socket of it that attaches
+// just now finds that out by itself.
 func (s *Server) revokeHere(hostID, reason string) {
 	if hub := s.registry.peek(hostID); hub != nil {
 		defer s.registry.release(hub)
-		if c := hub.here(); c != nil {
+		if c := hub.revoke(); c != nil {
 			c.retire(store.ReasonRevoked, transport.CloseForbidden, transport.CutReason("revoked: "+reason))
 		}
 		for _, st := range hub.liveStreams() {
@@ -51,9 +53,7 @@ func (s *Server) revokeInStore(ctx context.Context, hostID string) error {
 		return nil
 	}
 	if err == nil {
-		rctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
-		err = s.cfg.Store.Retire(rctx, att.Ref(), store.ReasonRevoked)
-		cancel()
+		err = s.retireInStore(ctx, att.Ref(), store.ReasonRevoked)
 		s.outage.observe(err)
 	}
 	if err != nil {

@@ -1,0 +1,80 @@
+package relay_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dialback/dialback/relay"
+	"github.com/dialback/dialback/relaytest"
+	"github.com/dialback/dialback/store/memory"
+	"github.com/dialback/dialback/store/storetest"
+	"github.com/dialback/dialback/transport"
+)
+
+// A host whose claim is under way when it is revoked.
+func TestRevoke_ReachesAHostThatAttaches(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := storetest.NewFaulty(memory.New())
+		var barred atomic.Bool
+		s := server(t, func(c *relay.Config) {
+			c.Store = st
+			c.AuthorizeHost = func(ctx context.Context, r *http.Request, hostID string) (relay.Identity, error) {
+				if barred.Load() {
+					return relay.Identity{}, relay.ErrForbidden
+				}
+				return relay.Identity{}, nil
+			}
+		})
+		st.Set("Claim", storetest.Fault{Delay: 300 * time.Millisecond})
+		connected := make(chan error, 1)
+		go func() {
+			h, err := s.Connect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("still here")})
+			if err == nil { // its claim was seen before its end
+				err = <-h.Closed()
+			}
+			connected <- err
+		}()
+		time.Sleep(100 * time.Millisecond)
+		barred.Store(true)
+		if err := s.Relay.Revoke(context.Background(), "h", "stolen"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-connected; transport.CloseCodeOf(err) != transport.CloseForbidden {
+			t.Errorf("the host was told %v, want 4403", err)
+		}
+		r := get(s, "/hosts/h/x")
+		r.want(t, "after it", 503, "host_offline")
+		r.wantWithin(t, "after it", 0)
+	})
+}
+
+// A reason may be of any length; the host gets the beginning of it.
+func TestRevoke_LongReason(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 2, nil)
+		h := c.Nodes[0].MustConnect("h", relaytest.HostConfig{})
+		time.Sleep(3 * time.Second)
+		if err := c.Nodes[1].Relay.Revoke(context.Background(), "h", strings.Repeat("x", 300<<10)); err != nil {
+			t.Fatal(err)
+		}
+		wantClosed(t, h, "revoked", transport.CloseForbidden)
+	})
+}
+
+// Nobody waits for a host that was revoked, on any node.
+func TestRevoke_GivesNoGrace(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := relaytest.NewCluster(t, 2, nil)
+		c.Nodes[0].MustConnect("h", relaytest.HostConfig{})
+		time.Sleep(3 * time.Second)
+		c.Nodes[0].Relay.Revoke(context.Background(), "h", "x")
+		r1, r0 := async(c.Nodes[1], "/hosts/h/x"), async(c.Nodes[0], "/hosts/h/x")
+		a, b := <-r1, <-r0
+		a.wantWithin(t, "on another node", 0)
+		b.wantWithin(t, "on its own node", 0)
+	})
+}
