@@ -17,7 +17,7 @@ func (s *Server) serveDialBack(w http.ResponseWriter, r *http.Request) {
 		s.unknownTicket(w)
 		return
 	}
-	if nodeID == s.nodeID || !s.shared {
+	if nodeID == s.nodeID && (!s.nodes.isUsurped() || s.tickets.waits(q.Get("ticket"))) || !s.shared {
 		s.takeDialBack(w, r, "")
 		return
 	}

@@ -21,13 +21,17 @@ const (
 )
 
 // accepting reports, as an error, why a new control socket or a new client is
-// not taken.
+// not taken. Dial-backs for a process that was superseded may land on the other
+// one, which has its ID.
 func (s *Server) accepting(client bool) error {
+	usurped := s.nodes.isUsurped()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.phase == phaseClosed:
 		return ErrClosed
+	case usurped:
+		return Deny(ErrDraining, "another process has taken this node's id")
 	case s.phase >= phaseDraining, s.phase == phaseNotice && !client:
 		return ErrDraining
 	}

@@ -142,9 +142,11 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	if s.outage.out() {
 		body["degraded"] = true
 	}
-	if s.draining() {
-		body["ok"], body["draining"] = false, true
-		status = http.StatusServiceUnavailable
+	for why, is := range map[string]bool{"draining": s.draining(), "superseded": s.nodes.isUsurped()} {
+		if is {
+			body["ok"], body[why] = false, true
+			status = http.StatusServiceUnavailable
+		}
 	}
 	writeJSON(w, status, body)
 }

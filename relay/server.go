@@ -121,9 +121,6 @@ func (s *Server) admitHost() error {
 	if s.outage.out() {
 		return ErrStoreUnavailable
 	}
-	if s.nodes.isUsurped() {
-		return Deny(ErrDraining, "another process has taken this node's id")
-	}
 	if s.limiter != nil && !s.limiter.Allow() {
 		return Deny(ErrNodeLimit, "too many control sockets at once")
 	}

@@ -168,6 +168,13 @@ func (t *tickets) take(ticket string) *dial {
 	return d
 }
 
+// waits reports whether somebody here waits for the ticket.
+func (t *tickets) waits(ticket string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pending[ticket] != nil
+}
+
 // takeOlder removes and returns the dials on sockets of the host before this one.
 func (t *tickets) takeOlder(socket store.Ref) []*dial {
 	t.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dialback/dialback/agent"
 	"github.com/dialback/dialback/relay"
 	"github.com/dialback/dialback/relaytest"
 	"github.com/dialback/dialback/store"
@@ -120,6 +121,32 @@ func TestCluster_NewProcessCannotReadTheNodes(t *testing.T) {
 		s := node0(t, f)
 		time.Sleep(time.Second)
 		s.MustConnect("h", relaytest.HostConfig{})
+	})
+}
+
+// A process that knows that another one has its ID takes no clients, says so to
+// load balancers, and passes dial-backs on: those for the other one may land here.
+func TestCluster_SupersededProcessTakesNoClients(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		nodes := 0
+		c := relaytest.NewCluster(t, 3, &relaytest.Options{Config: func(cfg *relay.Config) {
+			if nodes == 2 { // the third one starts later, with the ID of the first
+				time.Sleep(time.Second)
+				cfg.Node.ID = "node0"
+			}
+			cfg.MaxIdleStreams, cfg.MaxSpares = -1, -1
+			nodes++
+		}})
+		time.Sleep(10 * time.Second)
+		c.Nodes[1].StartAgentOn(c.Balanced(1), "h", map[string]agent.Handler{"": text("ok")}, nil)
+		time.Sleep(10 * time.Second)
+		get(c.Nodes[0], "/health").want(t, "health of the older process", 503, "superseded")
+		for range 9 {
+			r := get(c.Nodes[0], "/hosts/h/x")
+			r.want(t, "at the older process", 503, "draining")
+			r.wantWithin(t, "at the older process", 0)
+			get(c.Nodes[2], "/hosts/h/x").want(t, "at the newer process", 200, "ok")
+		}
 	})
 }
 
