@@ -1,9 +1,6 @@
 package transport
 
-import (
-	"bufio"
-	"bytes"
-)
+import "bytes"
 
 // FrameScan is frameScan, for its test.
 type FrameScan = frameScan
@@ -14,8 +11,8 @@ func (s *FrameScan) Closed() bool         { return s.closed }
 
 // ReadFrames reads wire to its end by a frameReader.
 func ReadFrames(wire []byte, client bool, data func([]byte), control func(opcode byte, payload []byte)) error {
-	raw := &rawConn{r: bytes.NewReader(wire)}
-	f := &frameReader{br: bufio.NewReaderSize(raw, 16), raw: raw, client: client, control: func(opcode byte, p []byte) error { control(opcode, p); return nil }}
+	var f frameReader
+	f.start(&rawConn{r: bytes.NewReader(wire)}, 16, client, func(opcode byte, p []byte) error { control(opcode, p); return nil })
 	buf := make([]byte, 100)
 	for {
 		_, err := f.nextFrame()

@@ -12,15 +12,18 @@ import (
 // frameReader reads the frames of one direction (RFC 6455, section 5). It is
 // owned by the goroutine that reads.
 //
-// Headers are read through a small buffer, payloads past it into the caller's.
+// Headers are read through a small buffer, large payloads past it into the
+// caller's. While large frames follow one another, no more is read ahead than a
+// header, so that each payload comes in one piece.
 type frameReader struct {
 	// Immutable after start.
-	br     *bufio.Reader // over raw
-	raw    *rawConn
-	client bool // this side is the client: frames must not be masked
+	br     *bufio.Reader // over ahead
+	client bool          // this side is the client: frames must not be masked
 	// control is called for control frames, with a payload that is not masked
 	// any more and is valid until it returns. Its error ends the reading.
 	control func(opcode byte, payload []byte) error
+
+	ahead readAhead
 
 	// Of the data frame whose payload is being read.
 	left int64 // bytes to come
@@ -34,6 +37,25 @@ type frameReader struct {
 	scratch [8]byte // of header
 }
 
+// start puts the network beneath f, with a buffer of size bytes.
+func (f *frameReader) start(raw *rawConn, size int, client bool, control func(opcode byte, payload []byte) error) {
+	f.ahead.raw = raw
+	f.br, f.client, f.control = bufio.NewReaderSize(&f.ahead, size), client, control
+}
+
+// readAhead is the network as the buffer of a frameReader sees it.
+type readAhead struct {
+	raw  *rawConn
+	most int // bytes that one Read gets, if not 0: the last data frame was large
+}
+
+func (a *readAhead) Read(p []byte) (int, error) {
+	if a.most > 0 {
+		p = p[:min(len(p), a.most)]
+	}
+	return a.raw.Read(p)
+}
+
 // maxControlPayload is what a control frame may hold, in bytes.
 const maxControlPayload = 125
 
@@ -43,6 +65,7 @@ type frameHeader struct {
 	fin    bool
 	length int64
 	key    [4]byte // of a frame that is masked
+	size   int     // of the header itself, in bytes
 }
 
 // errProtocol: the peer breaks RFC 6455.
@@ -72,17 +95,21 @@ func (f *frameReader) header() (h frameHeader, err error) {
 		return h, protocolError("a control frame in fragments, or of more than 125 bytes")
 	}
 	b := f.scratch[:]
+	h.size = 2
 	switch h.length {
 	case 126:
+		h.size += 2
 		_, err = io.ReadFull(f.br, b[:2])
 		h.length = int64(binary.BigEndian.Uint16(b))
 	case 127:
+		h.size += 8
 		_, err = io.ReadFull(f.br, b)
 		if h.length = int64(binary.BigEndian.Uint64(b)); h.length < 0 {
 			return h, protocolError("a payload of %d bytes", uint64(h.length))
 		}
 	}
 	if err == nil && !f.client {
+		h.size += 4
 		_, err = io.ReadFull(f.br, b[:4])
 		h.key = [4]byte(b)
 	}
@@ -104,6 +131,10 @@ func (f *frameReader) nextFrame() (opcode byte, err error) {
 			}
 			f.left, f.fin, f.key, f.at = h.length, h.fin, h.key, 0
 			f.message = !h.fin
+			f.ahead.most = 0
+			if h.length > int64(f.br.Size()) {
+				f.ahead.most = h.size
+			}
 			return h.opcode, nil
 		case opClose, opPing, opPong:
 			payload := make([]byte, h.length)
@@ -122,16 +153,14 @@ func (f *frameReader) nextFrame() (opcode byte, err error) {
 	}
 }
 
-// payload reads of the current frame's payload. What is in the buffer alone is
-// the begin of a frame whose rest has come too, or is about to: the network is
-// read once more then, so that a large frame does not come in two pieces.
-func (f *frameReader) payload(p []byte) (int, error) {
+// payload reads of the current frame's payload: what has been read ahead of it,
+// or what one read of the network gets. It waits only for the first byte.
+func (f *frameReader) payload(p []byte) (n int, err error) {
 	p = p[:min(int64(len(p)), f.left)]
-	n, err := f.br.Read(p)
-	if err == nil && n < len(p) && f.br.Buffered() == 0 && f.raw.filled {
-		var more int
-		more, err = f.raw.Read(p[n:])
-		n += more
+	if f.ahead.most > 0 && f.br.Buffered() == 0 {
+		n, err = f.ahead.raw.Read(p)
+	} else {
+		n, err = f.br.Read(p)
 	}
 	if n > 0 {
 		f.left -= int64(n)

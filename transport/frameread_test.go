@@ -74,25 +74,71 @@ func TestFrames_WithAnotherImplementation(t *testing.T) {
 	})
 }
 
-// A large frame comes in pieces that are as large as the reader wants, although
-// its header was read through a small buffer.
+// Of large frames that follow one another each comes in pieces that are as large
+// as the reader wants, although headers are read through a small buffer.
 func TestFrames_LargeFrameComesWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemServer(t, &http.Server{}, nil, nil)
 		p := s.rawPeer(t, nil)
 		c := s.accept(t)
-		p.send(t, rawFrame(true, 2, string(make([]byte, 32<<10))))
-		synctest.Wait()
-		_, r, err := c.Reader()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n, err := r.Read(make([]byte, 64<<10)); n != 32<<10 {
-			t.Errorf("the first Read got %d bytes, %v, want the whole frame", n, err)
+		for i := range 3 {
+			p.send(t, rawFrame(true, 2, string(make([]byte, 30<<10))))
+			synctest.Wait()
+			_, r, err := c.Reader()
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, err := r.Read(make([]byte, 64<<10))
+			if i > 0 && (n != 30<<10 || err != io.EOF) {
+				t.Errorf("frame %d: the first Read got %d bytes, %v, want the whole frame", i, n, err)
+			}
+			if _, err := io.Copy(io.Discard, r); err != nil {
+				t.Fatal(err)
+			}
 		}
 		c.CloseNow()
 		<-c.Done()
 	})
+}
+
+// What has come of a frame can be read while the rest has not, wherever the
+// frame is cut: also where a buffer is full to its last byte.
+func TestFrames_PartOfAFrameIsThereToRead(t *testing.T) {
+	const header = 8 // of a masked frame of 10000 bytes
+	frame := rawFrame(true, 2, string(make([]byte, 10_000)))
+	for _, after := range []string{"nothing", "a small frame", "a large frame"} {
+		for _, sent := range []int{header + 1, 4095, 4096, 4097} {
+			synctest.Test(t, func(t *testing.T) {
+				s := newMemServer(t, &http.Server{}, nil, nil)
+				p := s.rawPeer(t, nil)
+				c := s.accept(t)
+				defer endConn(c)
+				switch after {
+				case "a small frame":
+					p.send(t, rawFrame(true, 2, "x"))
+					wantMessage(t, c, "x")
+				case "a large frame":
+					p.send(t, frame)
+					wantMessage(t, c, string(make([]byte, 10_000)))
+				}
+				p.send(t, frame[:sent])
+				stuck := time.AfterFunc(time.Minute, c.CloseNow)
+				defer stuck.Stop()
+				_, r, err := c.Reader()
+				if err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				for n := 0; n < sent-header; {
+					k, err := r.Read(make([]byte, 32<<10))
+					if d := time.Since(began); err != nil || d > 0 {
+						t.Fatalf("after %s: %d bytes of a payload have come, and %d could be read within %v: %v", after, sent-header, n, d, err)
+					}
+					n += k
+				}
+			})
+		}
+	}
 }
 
 // FuzzFrameReader: whatever a peer sends, the reader ends with an error, holds

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"bufio"
 	"io"
 	"net"
 	"sync"
@@ -57,7 +56,7 @@ func newWSConn(o *Options) *wsConn {
 // it already and then the rest. It returns what the WebSocket library is to see.
 func (c *wsConn) connect(nc net.Conn, r io.Reader, client bool) *handshakeConn {
 	c.raw = newRawConn(nc, r, client, c.opts.WriteTimeout, c)
-	c.frames = frameReader{br: bufio.NewReaderSize(c.raw, c.opts.BufferSize), raw: c.raw, client: client, control: c.control}
+	c.frames.start(c.raw, c.opts.BufferSize, client, c.control)
 	if a := nc.RemoteAddr(); a != nil {
 		c.remoteAddr = a.String()
 	}
