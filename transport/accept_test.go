@@ -432,6 +432,9 @@ func TestAccept_PeerClosesDuringABlockedWrite(t *testing.T) {
 			t.Error("the blocked Write succeeded")
 		}
 		<-b.Done()
+		if d := time.Since(began); d != time.Second {
+			t.Errorf("cut after %v, want 1s, the CloseTimeout", d)
+		}
 	})
 }
 

@@ -16,7 +16,8 @@
 //
 // A ping is answered, and a close noticed, while somebody reads. A ping does
 // not wait for a write that is blocked by back-pressure, nor hurt it; the
-// peer's close frame waits five seconds for such a write to get through.
+// answer to the peer's close frame waits CloseTimeout for such a write to get
+// through.
 //
 // # Byte streams
 //
