@@ -507,6 +507,46 @@ func TestAccept_PingBetweenFragments(t *testing.T) {
 	})
 }
 
+// A message whose turn cannot come, since the one before it has failed in the
+// middle, fails at once too.
+func TestAccept_WriteBehindAMessageThatFailed(t *testing.T) {
+	for _, waits := range []bool{true, false} { // for its turn, when the other one fails
+		synctest.Test(t, func(t *testing.T) {
+			s := newMemServer(t, &http.Server{}, nil, nil)
+			p := s.rawPeer(t, nil)
+			b := s.accept(t)
+			defer endConn(b)
+			w, err := b.Writer(transport.Binary)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(w, "begin"); err != nil {
+				t.Fatal(err)
+			}
+			second := make(chan error, 1)
+			write := func() { second <- b.Write(transport.Binary, []byte("second")) }
+			if waits {
+				go write()
+				synctest.Wait()
+			}
+			p.Close()
+			began := time.Now()
+			if _, err := io.WriteString(w, "end"); err == nil {
+				t.Fatal("a fragment could be written to a peer that has gone")
+			}
+			if !waits {
+				go write()
+			}
+			if err := <-second; err == nil {
+				t.Errorf("waits %t: a message could be written in the middle of another", waits)
+			}
+			if d := time.Since(began); d > 0 {
+				t.Errorf("waits %t: a Write behind a message that has failed took %v, want none", waits, d)
+			}
+		})
+	}
+}
+
 // Both ends close at the same moment, each while its reader waits: the readers
 // take the close frames, and nothing more is to be waited for. Both ends waited
 // for the time of CloseSlowly, five minutes.

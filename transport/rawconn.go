@@ -202,11 +202,11 @@ const (
 	aMessage               // the first frame of a message
 )
 
-// takePen waits for its turn to write.
+// takePen waits for its turn to write, and not once a write has failed.
 func (c *rawConn) takePen(what penFor) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for (c.penTaken || what == aMessage && c.message) && !c.cut && !c.closed {
+	for (c.penTaken || what == aMessage && c.message) && !c.cut && !c.closed && c.writeErr == nil {
 		c.penFree.Wait()
 	}
 	switch {
