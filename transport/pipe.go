@@ -159,7 +159,7 @@ func (r *pipeReader) Read(p []byte) (int, error) {
 		if len(r.piece.data) > 0 {
 			limit := r.e.opts.ReadLimit
 			if limit >= 0 {
-				p = p[:min(int64(len(p)), limit-r.total+1)]
+				p = p[:min(int64(len(p))-1, limit-r.total)+1]
 			}
 			n := copy(p, r.piece.data)
 			r.piece.data = r.piece.data[n:]

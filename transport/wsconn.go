@@ -161,7 +161,7 @@ func (r *wsReader) Read(p []byte) (int, error) {
 	}
 	limit := c.opts.ReadLimit
 	if limit >= 0 {
-		p = p[:min(int64(len(p)), limit-r.total+1)]
+		p = p[:min(int64(len(p))-1, limit-r.total)+1]
 	}
 	n, err := f.payload(p)
 	r.total += int64(n)

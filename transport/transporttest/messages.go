@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"testing"
 
 	"github.com/dialback/dialback/transport"
@@ -17,6 +18,8 @@ var messageCases = []testCase{
 	{name: "LargeMessage", options: transport.Options{ReadLimit: -1}, run: largeMessage},
 	{name: "ConcurrentWritesStayWhole", run: concurrentWritesStayWhole},
 	{name: "ReadLimit", options: transport.Options{ReadLimit: 1000}, run: readLimit},
+	// As good as none: nothing may be reckoned beyond it.
+	{name: "LargestReadLimit", options: transport.Options{ReadLimit: math.MaxInt64}, run: fragmentsAreOneMessage},
 	{name: "ReaderIsReadToItsEndFirst", run: readerIsReadToItsEndFirst},
 	{name: "MisuseDoesNotEndTheConnection", run: misuseDoesNotEndTheConnection},
 }
