@@ -120,6 +120,8 @@ func TestDial_HandshakeError(t *testing.T) {
 		{"a date", http.Header{"Retry-After": {"Sat, 01 Jan 2000 00:01:00 GMT"}}, 503, "", transport.HandshakeError{Status: 503, RetryAfter: time.Minute}},
 		{"a date that has passed", http.Header{"Retry-After": {"Fri, 31 Dec 1999 00:00:00 GMT"}}, 503, "", transport.HandshakeError{Status: 503}},
 		{"a wait beyond reason", http.Header{"Retry-After": {"4294967295"}}, 503, "", transport.HandshakeError{Status: 503, RetryAfter: 24 * time.Hour}},
+		{"a wait of more than 32 bits", http.Header{"Retry-After": {"4294967296"}}, 503, "", transport.HandshakeError{Status: 503, RetryAfter: 24 * time.Hour}},
+		{"a wait of more than 64 bits", http.Header{"Retry-After": {"18446744073709551616"}}, 503, "", transport.HandshakeError{Status: 503, RetryAfter: 24 * time.Hour}},
 		{"nonsense", http.Header{"Retry-After": {"-3"}}, 404, "404 page not found", transport.HandshakeError{Status: 404}},
 		{"a body of another shape", nil, 400, `{"error":"text"}`, transport.HandshakeError{Status: 400}},
 		{"no upgrade at all", nil, 200, "hello", transport.HandshakeError{Status: 200}},

@@ -16,7 +16,7 @@ import (
 // an upgrade.
 type HandshakeError struct {
 	Status     int
-	RetryAfter time.Duration // of the Retry-After header; zero if none
+	RetryAfter time.Duration // of the Retry-After header, a day at most; zero if none
 	Code       string        // error.code of the JSON body; empty if none
 	Message    string        // error.message of the JSON body
 }
@@ -51,11 +51,12 @@ func readAnswer(resp *http.Response) *HandshakeError {
 	return e
 }
 
-// retryAfter parses a Retry-After header, in seconds or as a date.
+// retryAfter parses a Retry-After header, in seconds or as a date. It is a day
+// at most.
 func retryAfter(s string) time.Duration {
 	const most = 24 * time.Hour
-	if n, err := strconv.ParseUint(s, 10, 32); err == nil {
-		return min(time.Duration(n)*time.Second, most)
+	if n, err := strconv.ParseUint(s, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
+		return time.Duration(min(n, uint64(most/time.Second))) * time.Second
 	}
 	if t, err := http.ParseTime(s); err == nil {
 		return min(max(time.Until(t), 0), most)
