@@ -129,6 +129,10 @@ func TestDial_HandshakeError(t *testing.T) {
 		{"a redirect to nowhere", http.Header{"Location": {"http://[:/?token=secret-in-query"}}, 302, "", transport.HandshakeError{Status: 302}},
 		{"a long body", nil, 502, strings.Repeat("x", 1<<20), transport.HandshakeError{Status: 502}},
 		{
+			"a body that names the host", nil, 503, `{"error":{"message":"machine-1 is offline"}}`,
+			transport.HandshakeError{Status: 503, Message: "machine-1 is offline"},
+		},
+		{
 			"a body that quotes the query", nil, 400,
 			`{"error":{"code":"secret-in-query","message":"bad token=secret-in-query"}}`,
 			transport.HandshakeError{Status: 400, Code: "(not shown, since it quotes the request)", Message: "(not shown, since it quotes the request)"},
@@ -148,7 +152,7 @@ func TestDial_HandshakeError(t *testing.T) {
 			})
 			tr := &http.Transport{DialContext: s.network.DialContext}
 			defer tr.CloseIdleConnections()
-			_, err := transport.Dial(t.Context(), "ws://relay:80/?token=secret-in-query", &transport.DialOptions{Transport: tr})
+			_, err := transport.Dial(t.Context(), "ws://relay:80/?hostId=machine-1&token=secret-in-query", &transport.DialOptions{Transport: tr})
 			var he *transport.HandshakeError
 			if !errors.As(err, &he) {
 				t.Fatalf("%s: Dial: %v (%T), want a *HandshakeError", c.name, err, err)
@@ -163,6 +167,21 @@ func TestDial_HandshakeError(t *testing.T) {
 				t.Errorf("%s: %d requests, want 1: no redirect is followed", c.name, n)
 			}
 		})
+	}
+}
+
+// Where nobody has answered the error is the cause itself, whatever it has in
+// common with the request: the host's ID may be a part of the relay's name.
+func TestDial_NoConnectionTellsWhy(t *testing.T) {
+	cause := &net.DNSError{Err: "no such host", Name: "machine-1.invalid", IsNotFound: true}
+	_, err := transport.Dial(t.Context(), "ws://machine-1.invalid/v2/control?hostId=machine-1&token=machine-1.invalid", &transport.DialOptions{
+		Header: http.Header{"Host": {"machine-1.invalid"}},
+		Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return nil, cause
+		}},
+	})
+	if !errors.Is(err, cause) || !strings.Contains(err.Error(), cause.Error()) {
+		t.Errorf("Dial: %v, want it to wrap and tell %q", err, cause)
 	}
 }
 

@@ -79,8 +79,9 @@ func (h *handshake) failure(err error, u *url.URL, header http.Header) error {
 	}
 	text := err.Error()
 	// net/http and the WebSocket library quote what they cannot read: any bytes
-	// of the server's, which are not for a log.
-	if h.nc != nil && strings.Contains(text, `"`) || scrub(text, u, header) != text {
+	// of the server's, which are not for a log. Without a connection there are
+	// none.
+	if h.nc != nil && (strings.Contains(text, `"`) || scrub(text, u, header) != text) {
 		err = errors.New("the server's answer cannot be read")
 	}
 	return fmt.Errorf("transport: dial %s: %w", u.Host, err)
@@ -93,7 +94,10 @@ func scrub(s string, u *url.URL, header http.Header) string {
 	if u.RawQuery != "" && strings.Contains(s, u.RawQuery) {
 		return hidden
 	}
-	for _, values := range u.Query() {
+	for name, values := range u.Query() {
+		if name == "hostId" { // no secret, and what many an answer is about
+			continue
+		}
 		for _, v := range values {
 			if len(v) >= 8 && strings.Contains(s, v) {
 				return hidden
