@@ -30,7 +30,9 @@ type DialOptions struct {
 //
 // The error is a *HandshakeError if the server answered with something else
 // than an upgrade; else it wraps the cause. Its text contains neither the
-// query of the URL nor the value of a header: those carry credentials.
+// query of the URL, nor its user and password, nor the value of a header:
+// those carry credentials. What o.Transport's own functions say is wrapped as
+// it is.
 func Dial(ctx context.Context, rawURL string, o *DialOptions) (Conn, error) {
 	if o == nil {
 		o = &DialOptions{}

@@ -256,6 +256,41 @@ func TestDial_ErrorsTellNoSecrets(t *testing.T) {
 	}
 }
 
+// A server that sends back what it was sent, as it came or decoded, does not get
+// it into the error.
+func TestDial_HandshakeErrorQuotesNoCredentials(t *testing.T) {
+	for _, c := range []struct{ name, url, said string }{
+		{"a parameter", "ws://relay:80/?a=1&token=sec%2Bret-token&b=2", "sec+ret-token"},
+		{"a parameter as it was escaped", "ws://relay:80/?a=1&token=sec%2Bret-token&b=2", "sec%2Bret-token"},
+		{"a parameter that cannot be parsed", "ws://relay:80/?a=1&token=secret;token%zz&b=2", "secret;token%zz"},
+		{"credentials of the URL", "ws://user:pass%2Bword@relay:80/", "Basic dXNlcjpwYXNzK3dvcmQ="},
+		{"a password of the URL", "ws://user:pass%2Bword@relay:80/", "pass+word"},
+		{"a header", "ws://relay:80/", "header-secret"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			sent := ""
+			s := newMemServer(t, &http.Server{}, nil, func(http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					sent = r.Header.Get("Authorization")
+					w.WriteHeader(http.StatusUnauthorized)
+					_, _ = io.WriteString(w, `{"error":{"message":"bad `+c.said+`"}}`)
+				})
+			})
+			o := &transport.DialOptions{Transport: &http.Transport{DialContext: s.network.DialContext}}
+			if c.name == "a header" {
+				o.Header = http.Header{"Authorization": {"Bearer header-secret"}}
+			}
+			_, err := transport.Dial(t.Context(), c.url, o)
+			if err == nil || strings.Contains(err.Error(), c.said) {
+				t.Errorf("%s: Dial: %v, want an error without %q", c.name, err, c.said)
+			}
+			if strings.HasPrefix(c.said, "Basic") && sent != c.said {
+				t.Errorf("%s: sent as %q, want %q", c.name, sent, c.said)
+			}
+		})
+	}
+}
+
 // Whatever a server does or leaves undone, HandshakeTimeout is the end of it
 // (fault 6).
 func TestDial_HandshakeTimeout(t *testing.T) {

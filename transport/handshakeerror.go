@@ -1,12 +1,14 @@
 package transport
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -90,28 +92,46 @@ func (h *handshake) failure(err error, u *url.URL, header http.Header) error {
 // scrub returns s, or a placeholder if s quotes what may be a secret: a server
 // can send back whatever it was sent.
 func scrub(s string, u *url.URL, header http.Header) string {
-	const hidden = "(not shown, since it quotes the request)"
-	if u.RawQuery != "" && strings.Contains(s, u.RawQuery) {
-		return hidden
-	}
-	for name, values := range u.Query() {
-		if name == "hostId" { // no secret, and what many an answer is about
-			continue
-		}
-		for _, v := range values {
-			if len(v) >= 8 && strings.Contains(s, v) {
-				return hidden
-			}
-		}
-	}
-	for _, values := range header {
-		for _, v := range values {
-			for part := range strings.FieldsSeq(v) {
-				if len(part) >= 8 && strings.Contains(s, part) {
-					return hidden
-				}
-			}
+	for _, secret := range secrets(u, header) {
+		if strings.Contains(s, secret) {
+			return "(not shown, since it quotes the request)"
 		}
 	}
 	return s
+}
+
+// minSecret is how long a value must be, in bytes, to be taken for a secret:
+// shorter ones are a part of many a text.
+const minSecret = 8
+
+// secrets returns what may be secret of a request for u with header: the query,
+// its parameters as they are and as they were escaped, the credentials of the
+// URL, and the words of the header's values.
+func secrets(u *url.URL, header http.Header) []string {
+	var values []string
+	for param := range strings.SplitSeq(u.RawQuery, "&") {
+		name, escaped, _ := strings.Cut(param, "=")
+		if name == "hostId" { // no secret, and what many an answer is about
+			continue
+		}
+		values = append(values, escaped)
+		if v, err := url.QueryUnescape(escaped); err == nil {
+			values = append(values, v)
+		}
+	}
+	if u.User != nil { // http.Client makes a header of them
+		password, _ := u.User.Password()
+		user := u.User.Username()
+		values = append(values, user, password, base64.StdEncoding.EncodeToString([]byte(user+":"+password)))
+	}
+	for _, vs := range header {
+		for _, v := range vs {
+			values = append(values, strings.Fields(v)...)
+		}
+	}
+	values = slices.DeleteFunc(values, func(v string) bool { return len(v) < minSecret })
+	if u.RawQuery != "" {
+		values = append(values, u.RawQuery)
+	}
+	return values
 }
