@@ -167,6 +167,10 @@ func (r *pipeReader) Read(p []byte) (int, error) {
 			if limit >= 0 && r.total > limit {
 				return n - 1, r.e.finish(&CloseError{Code: CloseTooBig, Reason: limitReason(limit)})
 			}
+			if len(r.piece.data) == 0 && r.piece.last {
+				r.open = false
+				return n, io.EOF
+			}
 			return n, nil
 		}
 		if r.piece.last {
