@@ -103,19 +103,22 @@ func passOn(err error, abnormal transport.CloseCode, reason string) (transport.C
 
 var errNotBytes = errors.New("only binary messages and stream:eof on a byte stream")
 
-// copyMessages copies messages from src to dst, type and boundaries kept, until
-// reading src fails; that is the error it returns. When a write fails, dst is
-// over, and its own reader tells src why.
+// copyMessages copies messages from src to dst until reading src fails; that is
+// the error it returns. Type and boundaries are kept, but for the boundaries of a
+// byte stream. When a write fails, dst is over, and its own reader tells src why.
 func copyMessages(dst, src transport.Conn, bytes bool) error {
 	for {
 		t, r, err := src.Reader()
 		if err != nil {
 			return err
 		}
-		if bytes && t == transport.Text {
-			err = copyEOF(dst, r)
-		} else {
+		switch {
+		case !bytes:
 			err = copyMessage(dst, t, r)
+		case t == transport.Binary:
+			err = copyBinary(dst, r)
+		default:
+			err = copyEOF(dst, r)
 		}
 		var we *writeError
 		if errors.As(err, &we) {
@@ -134,12 +137,13 @@ type writeError struct{ err error }
 
 func (e *writeError) Error() string { return e.err.Error() }
 
-// copyMessage copies one message: whole if it fits a chunk, else in fragments.
+// copyMessage copies one message: whole if one Read gets it all, else in a
+// fragment for each Read, since what has come must not wait for the rest.
 func copyMessage(dst transport.Conn, t transport.MessageType, r io.Reader) error {
 	bp := spliceBufs.Get().(*[]byte)
 	defer spliceBufs.Put(bp)
 	buf := *bp
-	n, err := readFull(r, buf)
+	n, err := r.Read(buf)
 	if err == io.EOF {
 		if err := dst.Write(t, buf[:n]); err != nil {
 			return &writeError{err}
@@ -168,18 +172,29 @@ func copyMessage(dst transport.Conn, t transport.MessageType, r io.Reader) error
 		if err != nil {
 			return err // the message stays unfinished: the connection ends
 		}
-		n, err = readFull(r, buf)
+		n, err = r.Read(buf)
 	}
 }
 
-// readFull fills buf. io.EOF says that the message ends with these n bytes.
-func readFull(r io.Reader, buf []byte) (n int, err error) {
-	for n < len(buf) && err == nil {
-		var m int
-		m, err = r.Read(buf[n:])
-		n += m
+// copyBinary copies the bytes of one message: those that one Read gets are a
+// message.
+func copyBinary(dst transport.Conn, r io.Reader) error {
+	bp := spliceBufs.Get().(*[]byte)
+	defer spliceBufs.Put(bp)
+	for buf := *bp; ; {
+		n, err := r.Read(buf)
+		if n > 0 {
+			if werr := dst.Write(transport.Binary, buf[:n]); werr != nil {
+				return &writeError{werr}
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return n, err
 }
 
 // copyEOF passes a half close on; any other text has no place here.

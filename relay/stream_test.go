@@ -271,6 +271,53 @@ func TestConnect_HalfClose(t *testing.T) {
 	})
 }
 
+// What has come of a message goes on while the message does, in a byte stream
+// and in a v2 host's WebSocket.
+func TestStream_FragmentsPassAsTheyCome(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		open func(t *testing.T, s *relaytest.Server) (from, to transport.Conn)
+	}{
+		{"byte stream", func(t *testing.T, s *relaytest.Server) (from, to transport.Conn) {
+			s.StartAgent("h", map[string]agent.Handler{"": echo()}, nil)
+			c := byConnect(t, s, "h")
+			return c, c
+		}},
+		{"v2 WebSocket to the host", func(t *testing.T, s *relaytest.Server) (from, to transport.Conn) {
+			client, host, _ := wsPair(t, s, s.MustConnect("h", relaytest.HostConfig{}), "/x", nil)
+			return client, host
+		}},
+		{"v2 WebSocket to the client", func(t *testing.T, s *relaytest.Server) (from, to transport.Conn) {
+			client, host, _ := wsPair(t, s, s.MustConnect("h", relaytest.HostConfig{}), "/x", nil)
+			return host, client
+		}},
+	} {
+		bubble(t, func(t *testing.T) {
+			from, to := c.open(t, server(t, nil))
+			defer func() {
+				from.CloseNow()
+				<-from.Done()
+			}()
+			stuck := time.AfterFunc(time.Minute, from.CloseNow)
+			defer stuck.Stop()
+			w, err := from.Writer(transport.Binary)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := transport.NewStreamConn(to)
+			for _, part := range []string{"first", "second"} {
+				if _, err := io.WriteString(w, part); err != nil {
+					t.Fatal(err)
+				}
+				got := make([]byte, len(part))
+				if _, err := io.ReadFull(r, got); err != nil || string(got) != part {
+					t.Fatalf("%s: %q of a message that goes on arrived as %q, %v", c.name, part, got, err)
+				}
+			}
+		})
+	}
+}
+
 func TestConnect_OtherTextCloses1003(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := server(t, nil)
