@@ -34,9 +34,6 @@ type rawConn struct {
 
 	received atomic.Int64 // bytes
 
-	// Owned by the goroutine that reads.
-	filled bool // the last Read got as much as it wanted
-
 	// Owned by the holder of the pen.
 	timer *time.Timer // armed during a write to the network, and for good by one that failed
 
@@ -79,7 +76,6 @@ func newRawConn(nc net.Conn, r io.Reader, client bool, timeout time.Duration, ow
 func (c *rawConn) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.received.Add(int64(n))
-	c.filled = n == len(p)
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
