@@ -17,6 +17,11 @@ import (
 )
 
 // StoreOutage says what a node does with its own hosts while its Store fails.
+//
+// A Store may fail for some hosts only, as a Redis Cluster does of which one
+// master is down. Then it is out for those alone, and they are served as below;
+// but their pings are not answered, so that they go, after a while, to where the
+// Store may be reached for them.
 type StoreOutage int
 
 const (
@@ -191,6 +196,9 @@ const (
 	maxMeta     = 1 << 10
 	pingCap     = 8 // pings of one socket that one batch answers
 	pingBatchTo = 500
+	// apartAtOnce is how many sockets are asked for at once, each alone, after a
+	// Ping of many has failed.
+	apartAtOnce = 32
 
 	// pongBurst is how many sockets are answered before their sendLoops get to
 	// run: a batch of thousands of pings must not need thousands of goroutines,

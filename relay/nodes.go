@@ -62,15 +62,17 @@ func (t *nodeTable) run() {
 
 // beat registers the node or renews its lease. A lease that had to be made anew,
 // or that lacks renewals, means that the Store may have lost more.
-func (t *nodeTable) beat() { t.srv.outage.observe(t.keep()) }
+func (t *nodeTable) beat() {
+	ctx, cancel := t.srv.storeContext()
+	defer cancel()
+	t.srv.outage.observe(t.keep(ctx))
+}
 
 // keep is one call of the Store; the error is a failure of it. A process that has
 // been superseded asks without renewing anything: a Store that has lost what was
 // written last would not know any more whom it had replaced.
-func (t *nodeTable) keep() error {
+func (t *nodeTable) keep(ctx context.Context) error {
 	s := t.srv
-	ctx, cancel := s.storeContext()
-	defer cancel()
 	if t.isUsurped() {
 		_, err := s.cfg.Store.Nodes(ctx)
 		return err

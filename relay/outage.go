@@ -16,10 +16,11 @@ type outage struct {
 	srv *Server
 
 	// Guarded by mu.
-	mu     sync.Mutex
-	isOut  bool
-	asking bool // confirm is on
-	owed   []debt
+	mu       sync.Mutex
+	isOut    bool
+	asked    chan struct{} // closed when the Store has been asked; nil when nobody asks
+	repaying bool          // settle is on
+	owed     []debt
 }
 
 // debt is the mark of a socket that was retired or ended, and could not be
@@ -41,58 +42,99 @@ func failed(err error) bool {
 
 // observe takes the error of a call of the Store. One failure is no outage: a
 // process that was stopped, or a machine that was busy, finds its calls timed
-// out although the Store is there. It is asked afresh.
+// out although the Store is there; and a part of the Store may be out, with the
+// hosts in it. It is asked afresh.
 func (o *outage) observe(err error) {
-	if !failed(err) {
-		return
-	}
-	o.mu.Lock()
-	ask := !o.isOut && !o.asking
-	o.asking = o.asking || ask
-	o.mu.Unlock()
-	if ask && !o.srv.spawn(o.confirm) {
-		o.mu.Lock()
-		o.asking = false
-		o.mu.Unlock()
+	if failed(err) && !o.out() {
+		o.ask()
 	}
 }
 
-// confirm asks once more whether the Store is out. If it is not, what is owed is
-// made good: nobody else would do it before the next outage.
+// ask asks the Store itself whether it is out, once for all who doubt it at that
+// moment. The channel is closed when that has been decided, after half of
+// StoreTimeout at the latest.
+func (o *outage) ask() <-chan struct{} {
+	o.mu.Lock()
+	asked, start := o.asked, o.asked == nil
+	if start {
+		asked = make(chan struct{})
+		o.asked = asked
+	}
+	o.mu.Unlock()
+	if start && !o.srv.spawn(o.confirm) {
+		o.decided()
+	}
+	return asked
+}
+
+// confirm asks for ask. If the Store is not out, what is owed is made good:
+// nobody else would do it before the next outage.
 func (o *outage) confirm() {
+	err := o.beat()
+	if failed(err) {
+		o.declare(err)
+	}
+	o.decided()
+	o.mu.Lock()
+	start := !failed(err) && !o.repaying && len(o.owed) > 0
+	o.repaying = o.repaying || start
+	o.mu.Unlock()
+	if start {
+		o.settle()
+	}
+}
+
+func (o *outage) decided() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	close(o.asked)
+	o.asked = nil
+}
+
+// beat is the cheapest call that tells whether the Store answers.
+func (o *outage) beat() error {
+	ctx, cancel := context.WithTimeout(context.Background(), o.srv.cfg.StoreTimeout/2)
+	defer cancel()
+	return o.srv.nodes.keep(ctx)
+}
+
+// settle writes what is owed, each second, until nothing is or the Store is out.
+func (o *outage) settle() {
 	for {
-		err := o.srv.nodes.keep()
-		out := failed(err)
-		if !out {
-			o.repay()
-		}
+		o.repay()
 		o.mu.Lock()
-		done := out || len(o.owed) == 0
-		o.asking = !done
+		done := o.isOut || len(o.owed) == 0
+		o.repaying = !done
 		o.mu.Unlock()
-		if out {
-			o.declare(err)
-		}
 		if done || wait(o.srv.ctx, time.Second) != nil {
 			return
 		}
+		<-o.ask()
 	}
 }
 
 // try calls the Store, and once more if that failed; both within StoreTimeout.
-// A second failure is an outage, and what the caller may do in one is safe.
+// Beside the second call the Store itself is asked: only if it does not answer
+// either is a second failure an outage, in which what the caller may do is safe.
+// If it does, the failure says something of those hosts only for whom the call
+// was: a master of several may be down.
 func (o *outage) try(f func(ctx context.Context) error) error {
-	var err error
-	for range 2 {
-		ctx, cancel := context.WithTimeout(context.Background(), o.srv.cfg.StoreTimeout/2)
-		err = f(ctx)
-		cancel()
-		if !failed(err) || o.out() {
-			return err
-		}
+	err := o.once(f)
+	if !failed(err) || o.out() {
+		return err
 	}
-	o.declare(err)
+	asked := o.ask()
+	if err = o.once(f); failed(err) {
+		<-asked
+	}
 	return err
+}
+
+// once is one call of the Store, within half of StoreTimeout.
+func (o *outage) once(f func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), o.srv.cfg.StoreTimeout/2)
+	defer cancel()
+	return f(ctx)
 }
 
 // declare begins an outage.
@@ -138,7 +180,7 @@ func (o *outage) probe() {
 		if wait(o.srv.ctx, time.Second) != nil {
 			return
 		}
-		if !failed(o.srv.nodes.keep()) {
+		if !failed(o.beat()) {
 			break
 		}
 		if n%askOthers == 0 && !evicted && o.srv.cutOff() {
@@ -154,21 +196,29 @@ func (o *outage) probe() {
 	o.observe(o.repay())
 }
 
-// repay writes what is owed, until a call fails: the rest is still owed then.
-func (o *outage) repay() error {
+// repayFailures ends one turn of repay: each may take StoreTimeout.
+const repayFailures = 16
+
+// repay writes what is owed. What cannot be written is still owed, and comes
+// last the next time: it may be for hosts in a part of the Store that is out,
+// and hinders no others.
+func (o *outage) repay() (err error) {
 	o.mu.Lock()
 	owed := o.owed
 	o.owed = nil
 	o.mu.Unlock()
-	for i, d := range owed {
-		if err := o.srv.mark(d); err != nil {
-			for _, d := range owed[i:] {
-				o.owe(d)
-			}
-			return err
+	var unpaid []debt
+	for len(owed) > 0 && len(unpaid) < repayFailures {
+		if e := o.srv.mark(owed[0]); e != nil {
+			err = e
+			unpaid = append(unpaid, owed[0])
 		}
+		owed = owed[1:]
 	}
-	return nil
+	for _, d := range append(owed, unpaid...) {
+		o.owe(d)
+	}
+	return err
 }
 
 // mark writes that a socket is retired, or has ended.

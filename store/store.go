@@ -79,7 +79,10 @@ type Routes interface {
 	// argument, where the rules under Fencing allow it.
 	//
 	// Each host is changed at once, the batch is not: after an error each of
-	// as may or may not have been refreshed. The same host may occur twice.
+	// as may or may not have been refreshed. It may be the error of a single one,
+	// where hosts are kept in several places: the relay then asks for each of
+	// them alone, and keeps apart those for which that fails. The same host may
+	// occur twice.
 	Ping(ctx context.Context, as []Attachment, ttl time.Duration) ([]bool, error)
 
 	// Retire marks the attachment for ever and leaves a tombstone with reason,

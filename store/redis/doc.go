@@ -99,5 +99,7 @@
 //     knows of the host.
 //
 // In a Cluster all this is so for the hosts of one master. Calls that are only
-// about hosts of the others go on.
+// about hosts of the others go on; one that takes several hosts fails if a single
+// one of them is out. A node has its lease on one of the masters as well, and is
+// out as a whole with that: its hosts move to other nodes.
 package redis

@@ -321,6 +321,9 @@ func TestStore_OneMasterDown(t *testing.T) {
 		if _, err := s.Ping(t.Context(), there, ttl); !outage(err) {
 			t.Errorf("Ping of hosts whose master is down = %v, want an outage", err)
 		}
+		if _, err := s.Ping(t.Context(), append(there[:1:1], here...), ttl); !outage(err) {
+			t.Errorf("Ping of one host whose master is down among others = %v, want an outage: the answers are not known of all", err)
+		}
 	}
 }
 
