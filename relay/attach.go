@@ -13,6 +13,9 @@ import (
 // errSocketEnded: the control socket ended before it was claimed.
 var errSocketEnded = errors.New("relay: control socket ended before it was attached")
 
+// errOvertaken: a socket that came later was attached before.
+var errOvertaken = errors.New("relay: a newer connection took over")
+
 // attach claims the socket and makes it its host's current one.
 func (c *controlConn) attach() {
 	if !c.mayFlap() {
@@ -22,6 +25,10 @@ func (c *controlConn) attach() {
 	switch {
 	case errors.Is(err, store.ErrRetired):
 		// A newer connection of the same agent is there already.
+		c.close(transport.CloseReplaced, "a newer connection took over")
+		return
+	case errors.Is(err, errOvertaken):
+		c.detach()
 		c.close(transport.CloseReplaced, "a newer connection took over")
 		return
 	case err != nil:
@@ -123,7 +130,9 @@ func (s *Server) disown(ref store.Ref) error {
 }
 
 // claim asks the Store, again and again while the socket is open: a backend
-// never retries by itself. Claim is idempotent for one socket.
+// never retries by itself. Claim is idempotent for one socket, as long as no other
+// one of the host was claimed: then the socket is not claimed again, for it may
+// be one that the host has left.
 func (c *controlConn) claim() (store.Claimed, error) {
 	s := c.srv
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.ClaimTimeout)
@@ -142,6 +151,9 @@ func (c *controlConn) claim() (store.Claimed, error) {
 		case <-ctx.Done():
 			return claimed, err
 		case <-time.After(wait):
+		}
+		if here := c.hub.here(); here != nil && here.nth > c.nth {
+			return claimed, errOvertaken
 		}
 	}
 }

@@ -246,6 +246,28 @@ func TestClaim_LostReplyIsRepeated(t *testing.T) {
 	})
 }
 
+// The reply to the claim of a v2 host's socket is lost, and the host comes again,
+// twice. The first socket is not claimed again: it would take the host from the
+// third, which is the one that lives.
+func TestClaim_IsNotRepeatedOnceALaterSocketIsThere(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := storetest.NewFaulty(memory.New())
+		s := server(t, func(c *relay.Config) { c.Store = st })
+		st.Set("Claim", storetest.Fault{After: true, Delay: 900 * time.Millisecond, Err: errors.New("reply lost"), Times: 1})
+		go s.Connect("h", relaytest.HostConfig{})
+		time.Sleep(300 * time.Millisecond)
+		s.MustConnect("h", relaytest.HostConfig{}).Freeze()
+		time.Sleep(300 * time.Millisecond)
+		third := s.MustConnect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("the living one")})
+		time.Sleep(2 * time.Second)
+		wantOpen(t, third, "a late claim of an earlier socket")
+		get(s, "/hosts/h/x").want(t, "after the lost reply", 200, "the living one")
+		if n := st.Calls("Claim"); n != 3 {
+			t.Errorf("%d claims of three sockets, want 3", n)
+		}
+	})
+}
+
 // The pong comes only after the Store has confirmed, within the batch.
 func TestPong_OnlyAfterTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -29,6 +29,7 @@ type controlConn struct {
 	srv  *Server
 	hub  *hub
 	conn transport.Conn
+	nth  uint64 // of the control sockets of this process
 	// revoked is hub's revocations before AuthorizeHost let the socket in.
 	revoked int
 
@@ -102,7 +103,7 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 		s.stats.hosts.Add(-1)
 		return
 	}
-	c := &controlConn{srv: s, hub: hub, conn: conn, att: att, revoked: revoked}
+	c := &controlConn{srv: s, hub: hub, conn: conn, nth: s.controls.Add(1), att: att, revoked: revoked}
 	accepted = true
 	if !id.ExpiresAt.IsZero() {
 		c.mu.Lock() // it may fire at once

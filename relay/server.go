@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dialback/dialback/transport"
@@ -39,6 +40,7 @@ type Server struct {
 	outage   outage
 	nodes    nodeTable
 	stats    counters
+	controls atomic.Uint64 // control sockets that were accepted
 
 	// Guarded by mu.
 	mu    sync.Mutex
