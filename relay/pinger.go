@@ -108,7 +108,7 @@ func (p *pinger) askFor(call func(func(context.Context) error) error, conns []*c
 				c.pong(counts)
 			}
 		default:
-			c.replaced()
+			c.unnamed()
 		}
 	}
 }

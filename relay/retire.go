@@ -27,9 +27,34 @@ func (c *controlConn) leave(to controlState, err error) (was controlState) {
 // replaced retires c because a newer socket of its host took over: the Store
 // has marked it already.
 func (c *controlConn) replaced() {
-	if c.leave(stateRetired, errReplaced) >= stateRetired {
+	if c.leave(stateRetired, errReplaced) < stateRetired {
+		c.endReplaced()
+	}
+}
+
+// unnamed retires c because the Store does not name it any more: a newer socket
+// took over, or its host was revoked and the news of that is still on the way.
+func (c *controlConn) unnamed() {
+	if c.leave(stateRetired, errReplaced) < stateRetired && !c.srv.spawn(c.closeUnnamed) {
+		c.conn.Close(transport.CloseRestart, "node is restarting")
+	}
+}
+
+// closeUnnamed tells the host which of the two it is: it comes back at once after
+// one, and not after the other.
+func (c *controlConn) closeUnnamed() {
+	ctx, cancel := c.srv.storeContext()
+	defer cancel()
+	seen, err := c.srv.cfg.Store.LastSeen(ctx, []string{c.hub.hostID})
+	if err == nil && seen[c.hub.hostID].Reason == store.ReasonRevoked {
+		c.conn.Close(transport.CloseForbidden, "revoked")
+		c.detachedHook(store.ReasonRevoked)
 		return
 	}
+	c.endReplaced()
+}
+
+func (c *controlConn) endReplaced() {
 	c.srv.stats.replaced.Add(1)
 	c.conn.Close(transport.CloseReplaced, "replaced by a newer connection")
 	c.detachedHook(store.ReasonReplaced)

@@ -6,14 +6,56 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dialback/dialback/relay"
 	"github.com/dialback/dialback/relaytest"
+	"github.com/dialback/dialback/store"
 	"github.com/dialback/dialback/store/memory"
 	"github.com/dialback/dialback/store/storetest"
 	"github.com/dialback/dialback/transport"
 )
+
+// A request that comes while the mark of a revoke is written finds that the host is
+// not there any more: the host is told why all the same.
+func TestRevoke_SeenByARequestFirst(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := storetest.NewFaulty(memory.New())
+		var why atomic.Value
+		s := server(t, func(c *relay.Config) {
+			c.Store = st
+			c.Hooks.HostDetached = func(_ store.Attachment, r store.Reason) { why.Store(r) }
+		})
+		h := s.MustConnect("h", relaytest.HostConfig{})
+		st.Set("Retire", storetest.Fault{Delay: 5 * time.Millisecond, After: true})
+		go s.Relay.Revoke(context.Background(), "h", "stolen")
+		time.Sleep(time.Millisecond)
+		async(s, "/hosts/h/x")
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		wantClosed(t, h, "revoked", transport.CloseForbidden)
+		if why.Load() != store.ReasonRevoked {
+			t.Errorf("the hook was told %v, want revoked", why.Load())
+		}
+	})
+}
+
+// So does a ping of the host.
+func TestRevoke_SeenByAPingFirst(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := storetest.NewFaulty(memory.New())
+		s := server(t, func(c *relay.Config) { c.Store = st })
+		h := s.MustConnect("h", relaytest.HostConfig{})
+		time.Sleep(10 * time.Second)
+		st.Set("Retire", storetest.Fault{Delay: 5 * time.Millisecond, After: true})
+		h.Send(transport.Ping{})
+		time.Sleep(249 * time.Millisecond)
+		go s.Relay.Revoke(context.Background(), "h", "stolen")
+		time.Sleep(100 * time.Millisecond)
+		wantClosed(t, h, "revoked", transport.CloseForbidden)
+	})
+}
 
 // A host whose claim is under way when it is revoked.
 func TestRevoke_ReachesAHostThatAttaches(t *testing.T) {
