@@ -2,6 +2,7 @@ package agent
 
 import (
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +24,8 @@ type control struct {
 	r    *runner
 	conn transport.Conn
 	seq  uint64 // grows from socket to socket of this agent
+	// token is what the relay got for this socket; empty for none.
+	token string
 	// sendq carries frames to sendLoop, and at last a nil to close the socket
 	// with 1000. Sent to without blocking, by any goroutine; never closed.
 	sendq chan []byte
@@ -49,11 +52,12 @@ type control struct {
 }
 
 // startControl serves conn until it ends.
-func startControl(r *runner, conn transport.Conn, seq uint64, predecessors []*control) *control {
+func startControl(r *runner, conn transport.Conn, seq uint64, token string, predecessors []*control) *control {
 	c := &control{
 		r:            r,
 		conn:         conn,
 		seq:          seq,
+		token:        token,
 		sendq:        make(chan []byte, sendQueueSize),
 		drain:        make(chan time.Duration, 1),
 		done:         make(chan struct{}),
@@ -124,6 +128,9 @@ func (c *control) handle(f transport.Frame) {
 	case transport.Pong:
 		c.confirm(transport.Hello{})
 	case transport.Hello:
+		if c.token != "" && strings.Contains(f.Node, c.token) {
+			f.Node = "" // a name goes to logs
+		}
 		c.r.greeted(c, f.Generation)
 		c.confirm(f)
 	case transport.Drain:

@@ -36,7 +36,7 @@ type Hooks struct {
 
 // Online describes a control socket that the relay confirmed.
 type Online struct {
-	Node       string // the relay node, as it names itself
+	Node       string // the relay node, as it names itself; empty if that has the token in it
 	Generation uint64 // the generation of this host's attachment
 }
 

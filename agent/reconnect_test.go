@@ -224,6 +224,42 @@ func testRunTokenAndTicketAreNeverLogged(t *testing.T) {
 	}
 }
 
+// A relay that sends the token back where its own words belong does not get it
+// into the log or to a hook: neither by the reason of a close nor as its name.
+func TestRun_TokenIsNotTakenForTheRelaysWords(t *testing.T) {
+	synctest.Test(t, testRunTokenIsNotTakenForTheRelaysWords)
+}
+func testRunTokenIsNotTakenForTheRelaysWords(t *testing.T) {
+	const token = "S3CRET-0123456789"
+	r := newFakeRelay(t)
+	var text logBuffer
+	var log eventLog
+	cfg := r.config()
+	cfg.Hooks = agent.Hooks{
+		Online:  func(o agent.Online) { log.add("online %s", o.Node) },
+		Offline: func(err error) { log.add("offline %v", err) },
+		Retry:   func(err error, _ time.Duration) { log.add("retry %v", err) },
+	}
+	cfg.Logger = slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	cfg.Token = func(context.Context) (string, error) { return token, nil }
+	run(t, cfg)
+	r.bare().Close(transport.CloseForbidden, "unknown token "+token) // before a hello
+	c := r.bare()
+	c.send(transport.Hello{Node: "node of " + token, Generation: 1})
+	synctest.Wait()
+	c.Close(transport.CloseUnauthorized, "expired: "+token)
+	synctest.Wait()
+	all := text.String() + strings.Join(log.events, "\n")
+	if strings.Contains(all, token) {
+		t.Errorf("the token appears in:\n%s", all)
+	}
+	for _, want := range []string{"online ", "offline ", "4403", "4401"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("the test has not provoked %q:\n%s", want, all)
+		}
+	}
+}
+
 // logBuffer is a bytes.Buffer for concurrent use.
 type logBuffer struct {
 	mu sync.Mutex

@@ -110,9 +110,10 @@ func stillOpen(old []*control) []*control {
 func (r *runner) connect(predecessors []*control) (*control, error) {
 	r.stats.connects.Add(1)
 	header := make(http.Header)
+	var token string
 	if r.tokens != nil {
-		token, err := r.tokens.get(r.ctx)
-		if err != nil {
+		var err error
+		if token, err = r.tokens.get(r.ctx); err != nil {
 			return nil, err
 		}
 		if token != "" {
@@ -134,7 +135,7 @@ func (r *runner) connect(predecessors []*control) (*control, error) {
 	if err != nil {
 		return nil, err
 	}
-	return startControl(r, conn, r.seq, predecessors), nil
+	return startControl(r, conn, r.seq, token, predecessors), nil
 }
 
 // plan decides the delay after the end of an attempt, and reports it.

@@ -109,9 +109,9 @@ func sendable(code CloseCode, reason string) (CloseCode, string) {
 // CloseError is how a connection ended.
 type CloseError struct {
 	Code   CloseCode
-	Reason string
-	Remote bool  // the peer closed it; else this side did
-	Err    error // the cause of an abnormal end (ErrStalled, a network error); may be nil
+	Reason string // a placeholder where the peer quoted credentials: see Dial
+	Remote bool   // the peer closed it; else this side did
+	Err    error  // the cause of an abnormal end (ErrStalled, a network error); may be nil
 }
 
 // Error tells code, reason and cause.

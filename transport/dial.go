@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/coder/websocket"
@@ -32,7 +33,8 @@ type DialOptions struct {
 // than an upgrade; else it wraps the cause. Its text contains neither the
 // query of the URL, nor its user and password, nor the value of a header:
 // those carry credentials. What o.Transport's own functions say is wrapped as
-// it is.
+// it is. Where the reason of the server's close frame has one of them, the
+// CloseError has a placeholder instead.
 func Dial(ctx context.Context, rawURL string, o *DialOptions) (Conn, error) {
 	if o == nil {
 		o = &DialOptions{}
@@ -53,6 +55,7 @@ func Dial(ctx context.Context, rawURL string, o *DialOptions) (Conn, error) {
 	}
 
 	c := newWSConn(&o.Options)
+	c.request = &request{url: u, header: o.Header.Clone()}
 	h := newHandshake(ctx, c, o.Transport)
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: h.gotConn})
 	ws, _, err := websocket.Dial(ctx, rawURL, &websocket.DialOptions{
@@ -75,3 +78,33 @@ func Dial(ctx context.Context, rawURL string, o *DialOptions) (Conn, error) {
 }
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// request is what a dial has sent that its peer must not have quoted.
+type request struct {
+	url    *url.URL
+	header http.Header
+}
+
+// scrub returns the reason of a close frame, or a placeholder if it quotes the
+// request. A reason has little room (see CutReason), so a token may be in it up
+// to where it was cut.
+func (r *request) scrub(reason string) string {
+	return scrub(r.complete(reason), r.url, r.header)
+}
+
+// complete returns the reason with the rest of a header's value that it ends in.
+func (r *request) complete(reason string) string {
+	const short = 8 // below, it is a coincidence
+	for _, values := range r.header {
+		for _, v := range values {
+			for part := range strings.FieldsSeq(v) {
+				for n := min(len(part), len(reason)); n >= short; n-- {
+					if strings.HasSuffix(reason, part[:n]) {
+						return reason + part[n:]
+					}
+				}
+			}
+		}
+	}
+	return reason
+}

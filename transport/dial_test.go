@@ -291,6 +291,43 @@ func TestDial_HandshakeErrorQuotesNoCredentials(t *testing.T) {
 	}
 }
 
+// A close reason that quotes what the dial sent, also if it had no room for all
+// of it, is replaced: it ends in errors, and so in logs. Any other stays.
+func TestDial_CloseReasonTellsNoSecrets(t *testing.T) {
+	const token = "header-secret-0123456789"
+	long := token + strings.Repeat("x", 200)
+	for _, c := range []struct{ name, header, reason, want string }{
+		{"of the server's own", token, "no such host", "no such host"},
+		{"the header", token, "unknown: Bearer " + token, ""},
+		{"the token", token, token + " is unknown", ""},
+		{"the query", token, "what is token=query-secret", ""},
+		{"a value of the query", token, "query-secret is unknown", ""},
+		{"as much of the token as there is room for", long, "unknown token " + long, ""},
+		{"less than is a secret", token, "no header", "no header"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newMemServer(t, &http.Server{}, nil, nil)
+			conn, err := transport.Dial(t.Context(), "ws://relay:80/?token=query-secret", &transport.DialOptions{
+				Transport: &http.Transport{DialContext: s.network.DialContext},
+				Header:    http.Header{"Authorization": {"Bearer " + c.header}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.CloseNow()
+			s.accept(t).Close(transport.CloseForbidden, c.reason)
+			_, _, err = conn.Reader()
+			var ce *transport.CloseError
+			if !errors.As(err, &ce) || ce.Code != transport.CloseForbidden {
+				t.Fatalf("%s: the connection ended with %v, want 4403", c.name, err)
+			}
+			if strings.Contains(err.Error(), "secret") || ce.Reason == "" || c.want != "" && ce.Reason != c.want {
+				t.Errorf("%s: the reason is %q, want %q or a placeholder", c.name, ce.Reason, c.want)
+			}
+		})
+	}
+}
+
 // Whatever a server does or leaves undone, HandshakeTimeout is the end of it
 // (fault 6).
 func TestDial_HandshakeTimeout(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 type wsConn struct {
 	// Immutable after Accept or Dial.
 	raw         *rawConn
+	request     *request // nil after Accept
 	opts        Options
 	subprotocol string
 	remoteAddr  string
@@ -127,6 +128,9 @@ func (c *wsConn) control(opcode byte, payload []byte) error {
 		}
 		c.raw.sendClose(payload)
 		c.frames.closed = true
+		if c.request != nil {
+			reason = c.request.scrub(reason)
+		}
 		return &CloseError{Code: code, Reason: reason, Remote: true}
 	}
 	return nil

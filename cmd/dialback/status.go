@@ -90,8 +90,16 @@ func httpURL(u string) string {
 var noRedirects = http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
 // getJSON fetches u into v; another answer than 200 is an error in the relay's
-// own words.
+// own words, unless those have the token in them.
 func getJSON(ctx context.Context, u, token string, v any) error {
+	err := fetchJSON(ctx, u, token, v)
+	if err != nil && token != "" && strings.Contains(err.Error(), token) {
+		return errors.New("the relay's answer is not shown, since it quotes the token")
+	}
+	return err
+}
+
+func fetchJSON(ctx context.Context, u, token string, v any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dialback/dialback/internal/proctest"
+	"github.com/dialback/dialback/transport"
 )
 
 func TestStatus(t *testing.T) {
@@ -122,5 +123,55 @@ func TestTokenIsNeverPrinted(t *testing.T) {
 		if strings.Contains(out, secret) {
 			t.Errorf("%s printed the token: %s", name, out)
 		}
+	}
+}
+
+// Nor is it when the relay sends it back: in an answer, as a close reason, or in
+// what is no answer at all.
+func TestTokenIsNeverPrinted_FromTheRelay(t *testing.T) {
+	t.Parallel()
+	got := func(r *http.Request) string { return r.Header.Get("Dialback-Authorization") }
+	for name, h := range map[string]http.HandlerFunc{
+		"error": func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, `{"error":{"code":"unauthorized","message":"no such token: `+got(r)+`"}}`)
+		},
+		"close reason": func(w http.ResponseWriter, r *http.Request) {
+			if c, err := transport.Accept(w, r, nil); err == nil {
+				c.Close(transport.CloseForbidden, got(r))
+			}
+		},
+		"no HTTP": func(w http.ResponseWriter, r *http.Request) {
+			if nc, _, err := http.NewResponseController(w).Hijack(); err == nil {
+				_, _ = io.WriteString(nc, got(r)+"\r\n\r\n")
+				_ = nc.Close()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := httptest.NewServer(h)
+			defer srv.Close()
+			env := []string{"DIALBACK_TOKEN=" + secret, "DIALBACK_LOG_LEVEL=debug", "DIALBACK_RELAY=" + srv.URL, "DIALBACK_ID=h"}
+			outputs := map[string]string{}
+			host := proctest.Dialback(t, env, "host", "--to", "tcp://127.0.0.1:1")
+			if l := host.Line(); !strings.HasPrefix(l, "offline: ") {
+				t.Errorf("host printed %q, want offline", l)
+			}
+			host.Terminate()
+			outputs["host"] = host.Output()
+			for _, command := range []string{"connect", "status"} {
+				got := run(t, env, "", command)
+				if got.code != 1 || got.stderr == "" {
+					t.Errorf("%s: %+v, want 1 and why", command, got)
+				}
+				outputs[command] = got.stdout + got.stderr
+			}
+			for command, out := range outputs {
+				if strings.Contains(out, secret) {
+					t.Errorf("%s printed the token: %s", command, out)
+				}
+			}
+		})
 	}
 }
