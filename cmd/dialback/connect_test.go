@@ -5,9 +5,12 @@ package main_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strconv"
@@ -299,4 +302,50 @@ func readOut(conn transport.Conn) {
 			return
 		}
 	}
+}
+
+// What others say is printed without what a terminal obeys: the reason of a host
+// by connect, what a relay says by host and status.
+func TestOthersWordsAreNoCommandsToATerminal(t *testing.T) {
+	t.Parallel()
+	const words = "\x1b]0;title\x07\x1b[2J\r\nWarning:\u202e paste your password\u009b1A"
+	check := func(name, out string) {
+		t.Helper()
+		if !strings.Contains(out, "paste your password") {
+			t.Errorf("%s printed %q, want the reason", name, out)
+		}
+		if strings.ContainsAny(out, "\x1b\x07\r\u202e\u009b") || strings.Count(out, "\n") > 1 {
+			t.Errorf("%s printed %q, want it without control characters", name, out)
+		}
+	}
+
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/connect/"): // the relay passes on what the host says
+			if c, err := transport.Accept(w, r, nil); err == nil {
+				_ = c.Write(transport.Binary, []byte("answer"))
+				c.Close(4000, words)
+			}
+		case r.URL.Path == "/v2/control":
+			if c, err := transport.Accept(w, r, nil); err == nil {
+				_ = c.Write(transport.Text, transport.Encode(transport.Hello{Node: words, Generation: 1}))
+				c.Close(transport.CloseForbidden, words)
+			}
+		default:
+			var e struct {
+				Error struct {
+					Message string `json:"message"`
+				} `json:"error"`
+			}
+			e.Error.Message = words
+			w.WriteHeader(http.StatusForbidden)
+			_ = json.NewEncoder(w).Encode(e)
+		}
+	}))
+	defer srv.Close()
+	check("connect", run(t, nil, "", "connect", "--relay", srv.URL, "--id", "h").stderr)
+	check("status", run(t, nil, "", "status", "--relay", srv.URL, "--id", "h").stderr)
+	host := proctest.Dialback(t, nil, "host", "--relay", srv.URL, "--id", "h", "--to", "tcp://127.0.0.1:1")
+	check("host, online", host.Line())
+	check("host, offline", host.Line())
 }

@@ -107,6 +107,7 @@ func (t *teller) replaced(away time.Duration) {
 }
 
 func (t *teller) tell(line string) {
+	line = printable(line)
 	if line != t.last {
 		t.last = line
 		fmt.Fprintln(t.out, line)

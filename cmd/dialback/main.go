@@ -54,14 +54,13 @@ func run(args []string) int {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go cancelOnSignal(signals, cancel)
 	err := commands[args[0]](ctx, args[1:])
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
+	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0
-	case errors.Is(err, errUsage):
-		fmt.Fprintf(os.Stderr, "dialback %s: %v\n", args[0], err)
+	}
+	fmt.Fprintln(os.Stderr, printable(fmt.Sprintf("dialback %s: %v", args[0], err)))
+	if errors.Is(err, errUsage) {
 		return 2
 	}
-	fmt.Fprintf(os.Stderr, "dialback %s: %v\n", args[0], err)
 	return 1
 }
 
