@@ -65,6 +65,7 @@ func host(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %v", errUsage, err)
 	}
+	outliveReaders()
 	if err := a.Run(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}

@@ -64,6 +64,11 @@ func run(args []string) int {
 	return 1
 }
 
+// outliveReaders keeps a process that nobody reads from any more: by itself, Go
+// ends it at its next line of output. It is for what serves others. connect and
+// status are filters, which end so as others do.
+func outliveReaders() { signal.Ignore(syscall.SIGPIPE) }
+
 // cancelOnSignal calls cancel at the first signal. Whoever sees cancel's effect
 // may rely on it that a second signal ends the process at once.
 func cancelOnSignal(signals chan os.Signal, cancel context.CancelFunc) {

@@ -51,6 +51,7 @@ func serve(ctx context.Context, args []string) error {
 		srv.Close()
 		return err
 	}
+	outliveReaders()
 	fmt.Printf("listening on http://%s\n", ln.Addr())
 	hs := &http.Server{Handler: srv, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	failed := make(chan error, 1)

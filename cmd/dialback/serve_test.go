@@ -3,7 +3,10 @@
 package main_test
 
 import (
+	"bufio"
 	"net/http"
+	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -128,6 +131,63 @@ func TestServe_SecondSignalEndsAtOnce(t *testing.T) {
 	if ws := srv.Cmd.ProcessState.Sys().(syscall.WaitStatus); !ws.Signaled() || ws.Signal() != syscall.SIGTERM {
 		t.Errorf("serve ended with %v, want the signal to end it: nobody wants to wait any more", srv.Cmd.ProcessState)
 	}
+}
+
+// Whoever reads the output may leave: serve drains all the same, and host goes on
+// trying.
+func TestServeAndHost_NobodyReadsTheOutput(t *testing.T) {
+	t.Parallel()
+	srv, line := startHead(t, "serve", "--listen", "127.0.0.1:0", "--log-level", "debug")
+	relay := strings.TrimPrefix(line, "listening on ")
+	host, line := startHead(t, "host", "--relay", relay, "--id", "h", "--to", "tcp://"+proctest.Serve(t, hold), "--log-level", "debug")
+	if !strings.HasPrefix(line, "online: ") {
+		t.Fatalf("host printed %q, want online", line)
+	}
+	stream := openStream(t, relay)
+
+	srv.Signal(syscall.SIGTERM)
+	proctest.Within(t, proctest.Patience, "serve drains", func() bool { return health(t, relay) == http.StatusServiceUnavailable })
+	echo(t, stream, "while draining")
+	_ = stream.Stdin.Close()
+	if code := stream.Exit(); code != 0 {
+		t.Errorf("the stream ended with %d, want 0; stderr: %s", code, stream.Stderr)
+	}
+	if code := srv.Exit(); code != 0 {
+		t.Errorf("serve ended with %v, want 0", srv.Cmd.ProcessState)
+	}
+
+	// The host has noticed, and tries again.
+	_, again := serveRelay(t, "--listen", strings.TrimPrefix(relay, "http://"))
+	proctest.Within(t, proctest.Patience, "the host is back", func() bool {
+		if host.HasEnded() {
+			t.Fatalf("host ended with %v, want it to go on trying", host.Cmd.ProcessState)
+		}
+		return run(t, nil, "", "status", "--relay", again, "--id", "h").code == 0
+	})
+	host.Terminate()
+}
+
+// startHead runs dialback as in "dialback … 2>&1 | grep -m 1 :", and returns the
+// line that was read, the first that is not of the log.
+func startHead(t *testing.T, args ...string) (*proctest.Process, string) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd := exec.Command(proctest.Program, args...)
+	cmd.Stdout, cmd.Stderr = w, w
+	p := proctest.Start(t, cmd)
+	_ = w.Close()
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		if !strings.HasPrefix(lines.Text(), "time=") {
+			return p, lines.Text()
+		}
+	}
+	t.Fatalf("%q printed nothing: %v", args, lines.Err())
+	return nil, ""
 }
 
 func TestServe_AddressInUse(t *testing.T) {
