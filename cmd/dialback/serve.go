@@ -67,14 +67,22 @@ func serve(ctx context.Context, args []string) error {
 }
 
 // drain ends relay and HTTP server, in this order: the HTTP server must go on
-// accepting dial-backs of streams that are being opened.
+// accepting dial-backs of streams that are being opened. A Store that hangs holds
+// up a relay that closes, after all have been told; that goes on when drain has
+// returned, and needs no end but the process's.
 func drain(ctx context.Context, srv *relay.Server, hs *http.Server) error {
 	ctx, cancel := context.WithTimeout(ctx, drainTime)
 	defer cancel()
 	rctx, rcancel := context.WithTimeout(ctx, drainTime-closeTime)
 	defer rcancel()
-	if err := srv.Shutdown(rctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return err
+	closed := make(chan error, 1)
+	go func() { closed <- srv.Shutdown(rctx) }()
+	select {
+	case err := <-closed:
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+	case <-ctx.Done():
 	}
 	if hs.Shutdown(ctx) != nil {
 		hs.Close()

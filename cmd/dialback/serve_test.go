@@ -91,7 +91,7 @@ func TestServe_DrainLetsStreamsFinish(t *testing.T) {
 
 // drainBound is what serve says that a drain takes at most, and what a loaded
 // machine may add to it.
-const drainBound = 20*time.Second + 20*time.Second
+const drainBound = 20*time.Second + time.Second
 
 // A stream that does not end by itself gets its grace, and then 1012.
 func TestServe_DrainEndsWhatDoesNotFinish(t *testing.T) {
