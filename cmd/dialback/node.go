@@ -2,8 +2,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"log/slog"
 	"os"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/dialback/dialback/relay"
 	"github.com/dialback/dialback/store"
@@ -45,11 +49,12 @@ func (n *nodeFlags) node() (relay.Node, error) {
 }
 
 // open opens the Store; end closes it and its client.
-func (n *nodeFlags) open() (st store.Store, end func(), err error) {
+func (n *nodeFlags) open(log *slog.Logger) (st store.Store, end func(), err error) {
 	if *n.store == "memory" {
 		st := memory.New()
 		return st, func() { st.Close() }, nil
 	}
+	goredis.SetLogger(clientLog{log})
 	client, err := redis.Open(*n.store)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: --store: not memory, and not a Redis URL", errUsage)
@@ -59,4 +64,15 @@ func (n *nodeFlags) open() (st store.Store, end func(), err error) {
 		rs.Close()
 		client.Close()
 	}, nil
+}
+
+// clientLog takes what go-redis would print by itself: each connection that
+// fails, of which the relay's own log tells what it means.
+type clientLog struct{ log *slog.Logger }
+
+// Printf implements the Logging of go-redis.
+func (l clientLog) Printf(ctx context.Context, format string, v ...any) {
+	if l.log.Enabled(ctx, slog.LevelDebug) {
+		l.log.DebugContext(ctx, "redis client", "said", fmt.Sprintf(format, v...))
+	}
 }

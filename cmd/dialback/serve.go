@@ -31,7 +31,7 @@ func serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	st, closeStore, err := nf.open()
+	st, closeStore, err := nf.open(log)
 	if err != nil {
 		return err
 	}

@@ -190,6 +190,20 @@ func startHead(t *testing.T, args ...string) (*proctest.Process, string) {
 	return nil, ""
 }
 
+// What the Redis client has to say is in the log, at level debug, and nowhere else.
+func TestServe_RedisClientKeepsToTheLog(t *testing.T) {
+	t.Parallel()
+	srv, _ := serveRelay(t, "--store", "redis://127.0.0.1:1", "--log-level", "debug")
+	proctest.Within(t, proctest.Patience, "the client has failed to connect", func() bool {
+		return strings.Contains(srv.Stderr.String(), "connection pool")
+	})
+	for line := range strings.Lines(srv.Stderr.String()) {
+		if !strings.HasPrefix(line, "time=") || strings.Contains(line, "connection pool") && !strings.Contains(line, " level=DEBUG ") {
+			t.Errorf("serve printed %q, want lines of its log, and those of the client at level DEBUG", line)
+		}
+	}
+}
+
 func TestServe_AddressInUse(t *testing.T) {
 	t.Parallel()
 	_, relay := serveRelay(t)

@@ -67,6 +67,10 @@
 //   - no reads from replicas (ReadOnly, RouteByLatency, RouteRandomly), and no
 //     Ring, which moves keys when a server is down.
 //
+// go-redis prints connections that fail, by a logger of the whole process. Who
+// wants that elsewhere, or nowhere, gives SetLogger of go-redis another one; this
+// package does not.
+//
 // Scripts need no deployment. A server that does not know one, new, restarted or
 // after SCRIPT FLUSH, learns it from the call that needs it.
 //
