@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strings"
 
 	"github.com/dialback/dialback/transport"
 )
@@ -20,7 +19,7 @@ var errInterrupted = errors.New("interrupted")
 // connect joins standard input and output with a service of a host.
 func connect(ctx context.Context, args []string) error {
 	f := newFlags("connect")
-	relayURL := f.String("relay", "", "the relay's `URL`")
+	f.String("relay", "", "the relay's `URL`")
 	id := f.String("id", "", "the host's `name`")
 	service := f.String("service", "", "the `name` of the host's service; empty for its default")
 	if _, err := f.parse(args); err != nil {
@@ -29,7 +28,11 @@ func connect(ctx context.Context, args []string) error {
 	if err := f.required("relay", "id"); err != nil {
 		return err
 	}
-	u := strings.TrimSuffix(*relayURL, "/") + "/connect/" + url.PathEscape(*id)
+	base, err := f.relayBase()
+	if err != nil {
+		return err
+	}
+	u := base + "/connect/" + url.PathEscape(*id)
 	if *service != "" {
 		u += "?service=" + url.QueryEscape(*service)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
 	"os"
 	"strings"
 )
@@ -68,4 +69,20 @@ func (f *flags) required(names ...string) error {
 		}
 	}
 	return nil
+}
+
+// relayBase is --relay without a slash at its end. It has neither a query, as
+// paths are put behind it, nor a password, as errors show it.
+func (f *flags) relayBase() (string, error) {
+	u, err := url.Parse(f.Lookup("relay").Value.String())
+	if err == nil {
+		switch u.Scheme {
+		case "ws", "wss", "http", "https":
+			if u.Host != "" && u.User == nil && u.RawQuery == "" && !u.ForceQuery && u.Fragment == "" {
+				return u.Scheme + "://" + u.Host + strings.TrimRight(u.EscapedPath(), "/"), nil
+			}
+		}
+	}
+	// Not quoted: it may hold a password.
+	return "", fmt.Errorf("%w: --relay: want ws, wss, http or https://HOST[:PORT][/PATH] and no more", errUsage)
 }

@@ -42,7 +42,7 @@ func (s services) Set(v string) error {
 // host keeps this machine reachable until ctx ends.
 func host(ctx context.Context, args []string) error {
 	f := newFlags("host")
-	relayURL := f.String("relay", "", "the relay's `URL`")
+	f.String("relay", "", "the relay's `URL`")
 	id := f.String("id", "", "this host's `name`")
 	to := services{}
 	f.Var(to, "to", "a `service`, again for each: [NAME=]tcp://HOST:PORT or [NAME=]http://HOST:PORT")
@@ -53,10 +53,14 @@ func host(ctx context.Context, args []string) error {
 	if err := f.required("relay", "id"); err != nil {
 		return err
 	}
+	base, err := f.relayBase()
+	if err != nil {
+		return err
+	}
 	if len(to) == 0 {
 		return fmt.Errorf("%w: --to is required", errUsage)
 	}
-	cfg := agent.Config{RelayURL: *relayURL, HostID: *id, Services: to, Logger: log, Hooks: (&teller{out: os.Stdout, id: *id}).hooks()}
+	cfg := agent.Config{RelayURL: base, HostID: *id, Services: to, Logger: log, Hooks: (&teller{out: os.Stdout, id: *id}).hooks()}
 	if *f.token != "" {
 		token := *f.token
 		cfg.Token = func(context.Context) (string, error) { return token, nil }

@@ -26,7 +26,7 @@ type hostStatus struct {
 // status tells whether a host is online; an offline host is exit code 1.
 func status(ctx context.Context, args []string) error {
 	f := newFlags("status")
-	relayURL := f.String("relay", "", "the relay's `URL`")
+	f.String("relay", "", "the relay's `URL`")
 	id := f.String("id", "", "the host's `name`")
 	asJSON := f.Bool("json", false, "print JSON")
 	if _, err := f.parse(args); err != nil {
@@ -35,9 +35,13 @@ func status(ctx context.Context, args []string) error {
 	if err := f.required("relay", "id"); err != nil {
 		return err
 	}
+	base, err := f.relayBase()
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	base := httpURL(strings.TrimSuffix(*relayURL, "/"))
+	base = httpURL(base)
 	var seen struct {
 		Hosts map[string]struct {
 			Online     bool
