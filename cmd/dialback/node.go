@@ -41,8 +41,11 @@ func (n *nodeFlags) node() (relay.Node, error) {
 			return node, fmt.Errorf("%w: --node-key-file: %v", errUsage, err)
 		}
 		node.Key = bytes.TrimSpace(key)
+		if len(node.Key) == 0 {
+			return node, fmt.Errorf("%w: --node-key-file: the file is empty", errUsage)
+		}
 	}
-	if node.URL != "" && len(node.Key) == 0 {
+	if node.URL != "" && *n.keyFile == "" {
 		return node, fmt.Errorf("%w: --advertise needs --node-key-file", errUsage)
 	}
 	return node, nil

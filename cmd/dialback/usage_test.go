@@ -26,6 +26,8 @@ func TestUsage(t *testing.T) {
 		{name: "unknown flag", args: "serve --port 1", code: 2, stderr: "-port"},
 		{name: "stray argument", args: "serve 127.0.0.1:1", code: 2, stderr: "unexpected argument"},
 		{name: "unknown store", args: "serve --store floppy", code: 2, stderr: "--store"},
+		{name: "empty key", args: "serve --advertise http://127.0.0.1:1 --node-key-file /dev/null", code: 2, stderr: "--node-key-file: the file is empty"},
+		{name: "no key", args: "serve --advertise http://127.0.0.1:1", code: 2, stderr: "--advertise needs --node-key-file"},
 		{name: "bad level", args: "serve --log-level loud", code: 2, stderr: "--log-level"},
 		{name: "no relay", args: "status --id h", code: 2, stderr: "--relay is required"},
 		{name: "no id", args: "connect --relay http://127.0.0.1:1", code: 2, stderr: "--id is required"},
