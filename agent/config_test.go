@@ -31,6 +31,7 @@ func TestNew_ConfigErrors(t *testing.T) {
 		{"nil handler", func(c *agent.Config) { c.Services["x"] = nil }, `Services["x"]`},
 		{"nil raw", func(c *agent.Config) { c.Services["x"] = agent.Raw(nil) }, `Services["x"]`},
 		{"nil http", func(c *agent.Config) { c.Services["x"] = agent.HTTP(nil) }, `Services["x"]`},
+		{"tcp with a path", func(c *agent.Config) { c.Services["x"] = agent.ForwardTCP("localhost:22/") }, `Services["x"]`},
 		{"tcp without a port", func(c *agent.Config) { c.Services["x"] = agent.ForwardTCP("localhost") }, `Services["x"]`},
 		{"http scheme", func(c *agent.Config) { c.Services["x"] = agent.ForwardHTTP("tcp://h:1") }, `Services["x"]`},
 		{"http without a host", func(c *agent.Config) { c.Services["x"] = agent.ForwardHTTP("http://:80") }, `Services["x"]`},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/dialback/dialback/transport"
@@ -38,7 +39,7 @@ type tcpHandler struct {
 }
 
 func (h *tcpHandler) check() error {
-	if _, port, err := net.SplitHostPort(h.addr); err != nil || port == "" {
+	if _, port, err := net.SplitHostPort(h.addr); err != nil || port == "" || strings.Contains(port, "/") {
 		return fmt.Errorf("%q is not host:port", h.addr)
 	}
 	return nil

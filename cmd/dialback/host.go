@@ -29,7 +29,7 @@ func (s services) Set(v string) error {
 		}
 		switch scheme, rest, _ := strings.Cut(target, "://"); scheme {
 		case "tcp":
-			s[name] = agent.ForwardTCP(rest)
+			s[name] = agent.ForwardTCP(strings.TrimSuffix(rest, "/"))
 		case "http", "https":
 			s[name] = agent.ForwardHTTP(target)
 		default:

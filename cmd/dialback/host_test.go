@@ -51,6 +51,16 @@ func TestHost_OneLinePerChange(t *testing.T) {
 	}
 }
 
+// A slash at the end of a URL means the same as none.
+func TestHost_TargetWithASlash(t *testing.T) {
+	t.Parallel()
+	_, relay := serveRelay(t)
+	runHost(t, relay+"/", "h", "--to", "tcp://"+proctest.Serve(t, countInput)+"/")
+	if got := run(t, nil, "hello", "connect", "--relay", relay+"/", "--id", "h"); got.stdout != "read: hello" {
+		t.Errorf("connect: %+v, want an answer", got)
+	}
+}
+
 // The successor of a killed process is served at once (faults.md, 9).
 func TestHost_KilledAndStartedAgain(t *testing.T) {
 	t.Parallel()

@@ -34,6 +34,7 @@ func TestUsage(t *testing.T) {
 		{name: "no service", args: "host --relay http://127.0.0.1:1 --id h", code: 2, stderr: "--to is required"},
 		{name: "service without a scheme", args: "host --relay http://127.0.0.1:1 --id h --to 127.0.0.1:22", code: 2, stderr: "tcp://HOST:PORT"},
 		{name: "service without a port", args: "host --relay http://127.0.0.1:1 --id h --to tcp://127.0.0.1", code: 2, stderr: "host:port"},
+		{name: "service with a path", args: "host --relay http://127.0.0.1:1 --id h --to tcp://127.0.0.1:22/path", code: 2, stderr: "host:port"},
 		{name: "service twice", args: "host --relay http://127.0.0.1:1 --id h --to a=tcp://127.0.0.1:1 --to a=tcp://127.0.0.1:2", code: 2, stderr: "given twice"},
 		{name: "bad host id", args: "host --relay http://127.0.0.1:1 --id a/b --to tcp://127.0.0.1:1", code: 2, stderr: "HostID"},
 		{name: "bad variable", args: "status --relay http://127.0.0.1:1 --id h", env: []string{"DIALBACK_JSON=perhaps"}, code: 2, stderr: "DIALBACK_JSON"},
