@@ -178,7 +178,8 @@ type Config struct {
 	// DrainNotice is how long a draining node goes on serving clients, so
 	// that load balancers notice. Zero means 5 seconds, negative not at all.
 	DrainNotice time.Duration
-	// RetryAfter is what a 503 tells clients to wait. Zero means 2 seconds.
+	// RetryAfter is what a 503 or 429 tells clients to wait, unless it is a
+	// host's refusal. Zero means 2 seconds.
 	RetryAfter time.Duration
 
 	// Rand gives the jitter, in [0,1). Nil means math/rand/v2.
