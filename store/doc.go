@@ -56,7 +56,9 @@
 //     does not hinder it. A Claim does not remove a tombstone, but gets a newer
 //     generation than its.
 //  13. Retired is for ever. No later Ping or Claim, no lost reply and no restart
-//     makes a retired socket current again.
+//     makes a retired socket current again, for as long as the Store remembers
+//     it: for a Ping by its generation, for a Claim, which has none, as one of
+//     the last [RetiredKept] of its host.
 //  14. Size. Expect 100,000 hosts in one Store: 3,500 Pings per second in batches
 //     of up to 500, 1,000 Current per second, and after the loss of a node a
 //     herd of Claims limited by the relays. A host has up to 2,000 records of
@@ -89,17 +91,22 @@
 // floating point hold it.
 //
 // Claim marks the attachment that it replaces as retired and keeps it beside
-// the new one as its previous. Retire and Detach name an attachment by socket
+// the new one as its previous. One that had expired is retired as well, by the
+// newer one, but it is no previous one. Retire and Detach name an attachment by socket
 // ID and generation; they turn it into a tombstone, which holds generation,
 // socket ID, Instance, Seq, last ping and reason for [TombstoneTTL].
 //
 // A Claim is late, fails with [ErrRetired] and changes nothing
 //
-//   - if its socket is known as retired: it is the tombstone's, or the previous
-//     one of the current attachment, or, while none is current, the previous
-//     one of the tombstone's;
-//   - if one of these, or the current attachment, is of the same Instance (not
+//   - if its socket is known as retired: it is one of the [RetiredKept] of this
+//     host that were retired last, by a Claim, by the Ping of a newer one, by
+//     Retire or by Detach;
+//   - if the tombstone's, the current attachment, the previous one of that or,
+//     while none is current, that of the tombstone's is of the same Instance (not
 //     empty) with a higher Seq.
+//
+// So a caller repeats a Claim for some seconds, and gives it up once it knows of a
+// newer socket of the host: what was retired long ago is not known any more.
 //
 // Ping takes whole attachments, because a Store may lose rows. For an
 // attachment of generation g:
@@ -132,6 +139,7 @@
 //		Previous  *Attachment // that Current replaced, or that Tombstone's had
 //		Tombstone *Attachment // the newest that was retired without a successor
 //		Until     time.Time   // of Tombstone: TombstoneTTL after it was written
+//		Retired   []string    // IDs of the last RetiredKept that were retired
 //	}
 //
 // The value may be forgotten when Until is over and Expires was [TombstoneTTL]
@@ -153,6 +161,7 @@
 //	Claim(s1)      nothing: it is the previous one                ErrRetired
 //	Claim(s3)      Current s3 of 310, no Previous                 s3, no previous
 //	Detach(s2)     nothing: 310 stands                            nil
+//	Claim(s1)      nothing: it was retired                        ErrRetired
 //
 // Then prove it:
 //

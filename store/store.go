@@ -9,6 +9,10 @@ import (
 // that a generation was given, and that an incarnation of a node was replaced.
 const TombstoneTTL = 24 * time.Hour
 
+// RetiredKept is how many of the sockets of a host that were retired last a
+// Store knows by their IDs.
+const RetiredKept = 8
+
 // Store holds attachments and node leases. It keeps the contract in the
 // documentation of this package; the methods say what each adds to it.
 type Store interface {

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dialback/dialback/store"
@@ -21,6 +22,8 @@ type host struct {
 	prev *record
 	// tomb is the newest attachment that was retired with no successor.
 	tomb *tombstone
+	// retired are the IDs of the sockets that were retired last, the newest last.
+	retired []string
 }
 
 // record is an attachment of role host, without what host knows.
@@ -79,6 +82,9 @@ func (h *host) fence(now moment) uint64 {
 // late reports whether a socket that is not the current one may no longer be
 // claimed.
 func (h *host) late(a *store.Attachment, now moment) bool {
+	if slices.Contains(h.retired, a.ID) {
+		return true
+	}
 	superseded := func(id, instance string, seq uint64) bool {
 		return id == a.ID || guardSeq && a.Instance != "" && instance == a.Instance && seq > a.Seq
 	}
@@ -92,6 +98,24 @@ func (h *host) late(a *store.Attachment, now moment) bool {
 	return t != nil && superseded(t.id, t.instance, t.seq)
 }
 
+// succeed puts r in place of what stood, which is retired by that, had it expired
+// or not.
+func (h *host) succeed(r *record, now moment) {
+	h.prev = h.standing(now)
+	if h.cur != nil && h.cur.id != r.id {
+		h.remember(h.cur.id)
+	}
+	h.cur = r
+}
+
+// remember keeps the ID of a socket that is retired now.
+func (h *host) remember(id string) {
+	if len(h.retired) >= store.RetiredKept {
+		h.retired = slices.Delete(h.retired, 0, len(h.retired)-store.RetiredKept+1)
+	}
+	h.retired = append(h.retired, id)
+}
+
 func (h *host) claim(a *store.Attachment, ttl time.Duration, now moment) (store.Claimed, error) {
 	cur := h.standing(now)
 	if cur == nil || cur.id != a.ID {
@@ -99,8 +123,7 @@ func (h *host) claim(a *store.Attachment, ttl time.Duration, now moment) (store.
 			return store.Claimed{}, store.ErrRetired
 		}
 		generation := max(uint64(now.wall), h.fence(now)+1)
-		h.prev = cur
-		h.cur = newRecord(a, generation, now)
+		h.succeed(newRecord(a, generation, now), now)
 	}
 	h.expires = add(now.mono, ttl)
 
@@ -126,11 +149,12 @@ func (h *host) ping(a *store.Attachment, ttl time.Duration, now moment) bool {
 	case guardTombstone && h.tombstone(now) != nil && h.tomb.generation == a.Generation:
 		return false
 	default: // the row is lost: it has expired, or it is an older one
-		again := h.cur != nil && h.cur.id == a.ID && h.cur.generation == a.Generation
-		if !again {
-			h.prev = cur
+		r := newRecord(a, a.Generation, now)
+		if h.cur != nil && h.cur.id == a.ID && h.cur.generation == a.Generation {
+			h.cur = r // and its previous one stays
+		} else {
+			h.succeed(r, now)
 		}
-		h.cur = newRecord(a, a.Generation, now)
 	}
 	h.expires = add(now.mono, ttl)
 	return true
@@ -158,7 +182,11 @@ func (h *host) retire(ref store.Ref, reason store.Reason, now moment) {
 			return // another socket's
 		}
 		h.prev = cur // of an older generation: ref had replaced it
+		if h.cur != nil && h.cur.id != ref.ID {
+			h.remember(h.cur.id)
+		}
 	}
+	h.remember(ref.ID)
 	h.tomb = t
 	h.cur = nil
 }

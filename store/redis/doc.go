@@ -33,8 +33,9 @@
 // UUIDs for IDs and no Meta.
 //
 //	host:{ID}          hash     328 bytes     ttl of the row + 24 h
-//	                            552 with the socket that the current one replaced,
-//	                            264 when detached (then 24 h)
+//	                            750 with the socket that the current one replaced,
+//	                            1000 with eight that were retired before,
+//	                            330 when detached (then 24 h)
 //	host:{ID}:live     string   104 bytes     ttl of the row
 //	host:{ID}:sockets  hash     340 bytes     the longest ttl of a record
 //	                            for each record

@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -10,6 +11,32 @@ import (
 	"github.com/dialback/dialback/store"
 	"github.com/dialback/dialback/store/redis"
 )
+
+// A record that was written before sockets had a list of those that were retired
+// is read as one with an empty list.
+func TestStore_RecordWithoutRetiredSockets(t *testing.T) {
+	m := newMini(t)
+	s := m.open(t)
+	claim(t, s, attachment("h", "first"))
+	second := claim(t, s, attachment("h", "second")).Current
+	keys, _ := s.KeysOf("h", "n")
+	for i := range store.RetiredKept {
+		m.HDel(keys[1], fmt.Sprint("r.", i+1))
+	}
+	if !ping(t, s, second)[0] {
+		t.Error("Ping of the current socket = retired, want current")
+	}
+	late := func(id, why string) {
+		t.Helper()
+		if _, err := s.Claim(t.Context(), attachment("h", id), ttl); !errors.Is(err, store.ErrRetired) {
+			t.Errorf("Claim of %s, which %s, = %v, want ErrRetired", id, why, err)
+		}
+	}
+	late("first", "is the previous one")
+	claim(t, s, attachment("h", "third"))
+	claim(t, s, attachment("h", "fourth"))
+	late("second", "was replaced since")
+}
 
 // The master dies and a Sentinel promotes its replica, which lacks the last
 // write. Calls are outages until then, and nothing else; the next Ping of each

@@ -39,4 +39,5 @@ func lifeOfAHost(e *env) {
 	wantPrevious(s3, "", "s2 was retired before")
 	e.detach(e.B, s2.Current.Ref())
 	e.wantCurrent("h", "s3", "an old Detach touches nothing")
+	e.wantLate(e.A, socket("h", "s1"), "it was retired")
 }

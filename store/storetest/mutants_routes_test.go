@@ -69,6 +69,21 @@ func routeMutants() []mutant {
 			}
 		}), []string{"ClaimOfTheReplacedSocketIsLate", "ClaimOfARetiredSocketIsLate", "ClaimOfARetiredSocketIsLateUnderItsSuccessor",
 			"ClaimOfTheSocketBeforeTheTombstoneIsLate", "ClaimOfTheSameInstanceWithALowerSeqIsLate"}},
+		{"only the last that was retired is known", broken(func(s *altered) {
+			s.claim = func(ctx context.Context, a store.Attachment, ttl time.Duration) (store.Claimed, error) {
+				c, err := s.Store.Claim(ctx, a, ttl)
+				if !errors.Is(err, store.ErrRetired) {
+					return c, err
+				}
+				if current, none := s.Store.Current(ctx, a.HostID); none == nil {
+					if c, _ := s.Store.Claim(ctx, current, ttl); c.Previous.ID != a.ID {
+						a.ID += " again"
+						return s.Store.Claim(ctx, a, ttl)
+					}
+				}
+				return c, err
+			}
+		}), []string{"ClaimOfEachOfTheLastThatWereRetiredIsLate", "ClaimOfASocketThatHadExpiredAndWasReplacedIsLate"}},
 		{"a Claim with the same seq is late", broken(func(s *altered) {
 			s.claim = func(ctx context.Context, a store.Attachment, ttl time.Duration) (store.Claimed, error) {
 				if cur, err := s.Store.Current(ctx, a.HostID); err == nil && cur.Instance == a.Instance && cur.Seq == a.Seq && cur.ID != a.ID {

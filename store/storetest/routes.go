@@ -18,6 +18,8 @@ var claimCases = []testCase{
 	{name: "ClaimOfARetiredSocketIsLate", run: claimOfRetiredIsLate},
 	{name: "ClaimOfTheSocketBeforeTheTombstoneIsLate", run: claimBeforeTombstoneIsLate},
 	{name: "ClaimOfARetiredSocketIsLateUnderItsSuccessor", run: claimOfRetiredIsLateUnderSuccessor},
+	{name: "ClaimOfEachOfTheLastThatWereRetiredIsLate", run: claimOfEachOfTheLastRetiredIsLate},
+	{name: "ClaimOfASocketThatHadExpiredAndWasReplacedIsLate", run: claimOfExpiredAndReplacedIsLate},
 	{name: "ClaimOfTheSameInstanceWithALowerSeqIsLate", run: claimWithLowerSeqIsLate},
 	{name: "ClaimOfAnotherOrNoInstanceIsNotLate", run: claimOfAnotherInstanceIsNotLate},
 	{name: "GenerationsGrowAcrossRetireAndDetach", run: generationsGrowAcrossRetire},
@@ -137,6 +139,38 @@ func claimOfRetiredIsLateUnderSuccessor(e *env) {
 	}
 	e.wantLate(e.A, socket("h", "first"), "a tombstone stands also under a successor")
 	e.wantCurrent("h", "second", "a late Claim changes nothing")
+}
+
+func claimOfEachOfTheLastRetiredIsLate(e *env) {
+	ends := map[string]func(a store.Attachment){
+		"replaced": func(store.Attachment) {},
+		"detached": func(a store.Attachment) { e.detach(e.B, a.Ref()) },
+		"retired":  func(a store.Attachment) { e.retire(e.B, a.Ref(), store.ReasonStale) },
+	}
+	for host, end := range ends {
+		for i := range store.RetiredKept {
+			end(e.attach(socket(host, fmt.Sprint("s", i))))
+		}
+		last := e.attach(socket(host, "last"))
+		for i := range store.RetiredKept {
+			e.wantLate(e.A, socket(host, fmt.Sprint("s", i)), "a socket that was "+host+" is retired for ever: a Store knows the last RetiredKept")
+		}
+		e.wantSame(e.wantCurrent(host, "last", "a late Claim changes nothing"), last, "a late Claim changes nothing")
+		e.detach(e.B, last.Ref())
+		e.wantLate(e.A, socket(host, "s1"), "the end of the last one brings back none")
+	}
+}
+
+func claimOfExpiredAndReplacedIsLate(e *env) {
+	e.claim(e.A, socket("h", "first"), e.Tick)
+	e.advance(e.Tick + e.slow)
+	e.claim(e.A, socket("h", "first"), e.Tick) // it may be: nothing came after it
+	e.advance(e.Tick + e.slow)
+	e.attach(socket("h", "second"))
+	e.wantLate(e.B, socket("h", "first"), "a newer generation was given: the older socket is retired, had it expired or not")
+	e.attach(socket("h", "third"))
+	e.wantLate(e.B, socket("h", "first"), "it stays retired")
+	e.wantCurrent("h", "third", "a late Claim changes nothing")
 }
 
 func claimWithLowerSeqIsLate(e *env) {

@@ -2,6 +2,7 @@ package boltstore
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	"github.com/dialback/dialback/store"
@@ -22,6 +23,8 @@ type host struct {
 	// Its LastPing is zero if its row had been lost.
 	Tombstone      *store.Attachment
 	TombstoneUntil time.Time
+	// RetiredIDs are those of the sockets that were retired last, the newest last.
+	RetiredIDs []string
 }
 
 // standing returns the current attachment, or nil.
@@ -63,6 +66,9 @@ func (h *host) fence(now time.Time) uint64 {
 
 // late says whether a, which is not current, may no longer be claimed.
 func (h *host) late(a *store.Attachment, now time.Time) bool {
+	if slices.Contains(h.RetiredIDs, a.ID) {
+		return true
+	}
 	for _, known := range []*store.Attachment{h.Previous, h.tombstone(now)} {
 		if known != nil && known.ID == a.ID {
 			return true
@@ -76,6 +82,22 @@ func (h *host) late(a *store.Attachment, now time.Time) bool {
 	return false
 }
 
+// succeed puts a in place of what stood, which is retired by that, had it expired
+// or not.
+func (h *host) succeed(a *store.Attachment, now time.Time) {
+	h.Previous = h.standing(now)
+	if h.Current != nil && h.Current.ID != a.ID {
+		h.remember(h.Current.ID)
+	}
+	h.Current = a
+}
+
+// remember keeps the ID of a socket that is retired now.
+func (h *host) remember(id string) {
+	h.RetiredIDs = append(h.RetiredIDs, id)
+	h.RetiredIDs = h.RetiredIDs[max(0, len(h.RetiredIDs)-store.RetiredKept):]
+}
+
 func (h *host) claim(a *store.Attachment, ttl time.Duration, now time.Time) (store.Claimed, error) {
 	current := h.standing(now)
 	if current == nil || current.ID != a.ID {
@@ -84,7 +106,7 @@ func (h *host) claim(a *store.Attachment, ttl time.Duration, now time.Time) (sto
 		}
 		a.Generation = max(uint64(now.UnixMicro()), h.fence(now)+1)
 		a.LastPing = now
-		h.Previous, h.Current = current, a
+		h.succeed(a, now)
 	}
 	h.Expires = now.Add(ttl)
 
@@ -107,11 +129,12 @@ func (h *host) ping(a *store.Attachment, ttl time.Duration, now time.Time) (curr
 	case h.fence(now) > a.Generation, t != nil && t.Generation == a.Generation:
 		return false
 	default: // the row is lost
-		if c := h.Current; c == nil || c.ID != a.ID || c.Generation != a.Generation {
-			h.Previous = row // of an older generation
-		}
 		a.LastPing = now
-		h.Current = a
+		if c := h.Current; c != nil && c.Ref() == a.Ref() {
+			h.Current = a // and its previous one stays
+		} else {
+			h.succeed(a, now)
+		}
 	}
 	h.Expires = now.Add(ttl)
 	return true
@@ -133,7 +156,11 @@ func (h *host) retire(ref store.Ref, reason store.Reason, now time.Time) bool {
 		dead.Instance, dead.Seq, dead.LastPing = c.Instance, c.Seq, c.LastPing
 	} else {
 		h.Previous = row // of an older generation: ref had replaced it
+		if c != nil && c.ID != ref.ID {
+			h.remember(c.ID)
+		}
 	}
+	h.remember(ref.ID)
 	dead.Retired, dead.RetiredReason = true, reason
 	h.Tombstone, h.TombstoneUntil = dead, now.Add(store.TombstoneTTL)
 	h.Current = nil

@@ -12,7 +12,7 @@ if current and h.gen == gen then
 elseif fence(h) > tonumber(gen) or h['t.gen'] == gen then
   return 0
 else -- the row is lost: it has expired, or what stands is an older one
-  if not (h.id == id and h.gen == gen) then step(h, current) end
+  if not (h.id == id and h.gen == gen) then step(h, current, id) end
   place(h, 4, gen, ping)
 end
 save(h, ttl)

@@ -8,7 +8,7 @@ if not (current and h.id == id) then
   if late(h, current, id, inst, seq) then return {} end
   local t = now()
   local gen = math.max(t, fence(h) + 1)
-  step(h, current)
+  step(h, current, id)
   place(h, 5, int(gen), int(t))
 end
 save(h, ttl)

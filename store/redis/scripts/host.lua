@@ -6,11 +6,14 @@
 --            id gen ...      the socket that is current, or was until it expired
 --            p.id p.gen ...  the one that it replaced, or that the tombstone's had
 --            t.id t.gen t.inst t.seq t.ping t.why  the tombstone
+--            r.1 r.2 ...     the IDs of those that were retired last, newest first
 --
 -- Fields that would be empty are left out. Numbers of 1e14 and more are kept as
 -- strings and made by int(), because Lua prints them in powers of ten.
 
 local DAY = 24 * 60 * 60 * 1000
+
+local KEPT = 8 -- store.RetiredKept
 
 local FIELDS = {'id', 'gen', 'ping', 'node', 'inc', 'proto', 'inst', 'seq', 'at', 'stream', 'meta'}
 
@@ -58,6 +61,9 @@ end
 -- late says whether a socket that is not the current one may no longer be
 -- claimed.
 local function late(h, current, id, inst, seq)
+  for i = 1, KEPT do
+    if h['r.' .. i] == id then return true end
+  end
   local function superseded(by)
     if h[by .. 'id'] == id then return true end
     return inst ~= '' and h[by .. 'inst'] == inst and tonumber(h[by .. 'seq'] or 0) > tonumber(seq)
@@ -65,9 +71,16 @@ local function late(h, current, id, inst, seq)
   return current and superseded('') or superseded('p.') or superseded('t.')
 end
 
+-- remember keeps the ID of a socket that is retired now.
+local function remember(h, id)
+  for i = KEPT, 2, -1 do h['r.' .. i] = h['r.' .. (i - 1)] end
+  h['r.1'] = id
+end
+
 -- step makes the socket in h the previous one if it is current, and leaves no
--- previous one if it is not.
-local function step(h, current)
+-- previous one if it is not. It is retired either way, unless it is that of id.
+local function step(h, current, id)
+  if h.id and h.id ~= id then remember(h, h.id) end
   for _, f in ipairs(FIELDS) do
     h['p.' .. f] = current and h[f] or nil
     h[f] = nil

@@ -12,8 +12,9 @@ if h.gen == gen and h.id == id then
 else
   local current = standing(h)
   if current and h.gen == gen then return 0 end -- another socket's
-  step(h, current) -- of an older generation: this one had replaced it
+  step(h, current, id) -- of an older generation: this one had replaced it
 end
+remember(h, id)
 h['t.gen'], h['t.id'], h['t.why'] = gen, id, reason
 h['t.inst'], h['t.seq'], h['t.ping'] = inst, seq, ping
 save(h, 0)
