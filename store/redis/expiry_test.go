@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dialback/dialback/internal/redistest"
 	"github.com/dialback/dialback/store"
+	"github.com/dialback/dialback/store/redis"
 )
 
 // Nothing stays for ever: whatever a relay leaves behind when it dies, each key
@@ -43,6 +45,28 @@ func TestStore_EveryKeyExpires(t *testing.T) {
 	m.advance(ttl + store.TombstoneTTL)
 	if keys := m.Keys(); len(keys) != 0 {
 		t.Errorf("keys %q are left a day after the last ttl, want none", keys)
+	}
+}
+
+// A server whose clock is behind that of the master which it replaced, or was set
+// back, finds keys that end in more than a day: replicas get deadlines, not ttls.
+// LastSeen goes on telling of the host, and of those that it was asked for with.
+func TestStore_LastSeenAfterTheClockWentBack(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client(t)
+	s := redis.New(client, &redis.Options{Timeout: patient})
+	claim(t, s, attachment("other", "o"))
+	gone := claim(t, s, attachment("h", "s")).Current
+	if err := s.Detach(t.Context(), gone.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	keys, _ := s.KeysOf("h", "n")
+	if err := client.PExpire(t.Context(), keys[1], store.TombstoneTTL+10*time.Second).Err(); err != nil {
+		t.Fatal(err)
+	}
+	seen, err := s.LastSeen(t.Context(), []string{"other", "h"})
+	if err != nil || !seen["other"].Attached || seen["h"].Reason != store.ReasonGone || seen["h"].LeftFor != 0 {
+		t.Errorf("LastSeen = %+v, %v, want both hosts, and that h has left just now", seen, err)
 	}
 }
 

@@ -178,7 +178,7 @@ func (h *host) seen(now time.Time) store.Seen {
 	if t := h.tombstone(now); t != nil && t.Generation == h.fence(now) {
 		return store.Seen{
 			LastPing: t.LastPing, Generation: t.Generation, Reason: t.RetiredReason,
-			LeftFor: store.TombstoneTTL - h.TombstoneUntil.Sub(now),
+			LeftFor: max(store.TombstoneTTL-h.TombstoneUntil.Sub(now), 0), // the clock may have gone back
 		}
 	}
 	a := h.Current // expired

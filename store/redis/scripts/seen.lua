@@ -4,8 +4,9 @@ if standing(h) then
   return {'gen', h.gen, 'ping', h.ping, 'attached', '1', 'node', h.node or '', 'inc', h.inc or ''}
 end
 if h['t.gen'] and tonumber(h['t.gen']) == fence(h) then
-  -- The key has its day since the tombstone was written: nothing is newer.
-  local left = DAY - redis.call('PTTL', KEYS[2])
+  -- The key has its day since the tombstone was written: nothing is newer. It
+  -- has more if the clock went back since.
+  local left = math.max(DAY - redis.call('PTTL', KEYS[2]), 0)
   return {'gen', h['t.gen'], 'ping', h['t.ping'] or '', 'why', h['t.why'], 'left', int(left)}
 end
 if h.gen then
