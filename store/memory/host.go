@@ -122,7 +122,7 @@ func (h *host) claim(a *store.Attachment, ttl time.Duration, now moment) (store.
 		if h.late(a, now) {
 			return store.Claimed{}, store.ErrRetired
 		}
-		generation := max(uint64(now.wall), h.fence(now)+1)
+		generation := max(uint64(max(now.wall, 0)), h.fence(now)+1) // the clock may be before 1970
 		h.succeed(newRecord(a, generation, now), now)
 	}
 	h.expires = add(now.mono, ttl)

@@ -218,3 +218,16 @@ func testStoreClockJumpsBack(t *testing.T) {
 		t.Errorf("Current = %s, %v, want b: deadlines are not the wall clock's", now.ID, err)
 	}
 }
+
+// A generation is below 1<<53, whatever the clock says, and generations grow.
+func TestStore_ClockBefore1970(t *testing.T) {
+	s := memory.NewWithClock(func() time.Time { return time.Unix(-1, 0) })
+	var last uint64
+	for _, id := range []string{"first", "second"} {
+		c, err := s.Claim(t.Context(), store.Attachment{ID: id, HostID: "h", Role: store.RoleHost}, time.Minute)
+		if g := c.Current.Generation; err != nil || g <= last || g > store.MaxGeneration {
+			t.Errorf("generation %d after %d, %v; want a higher one, below 1<<53", g, last, err)
+		}
+		last = c.Current.Generation
+	}
+}

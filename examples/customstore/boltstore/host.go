@@ -104,7 +104,7 @@ func (h *host) claim(a *store.Attachment, ttl time.Duration, now time.Time) (sto
 		if h.late(a, now) {
 			return store.Claimed{}, store.ErrRetired
 		}
-		a.Generation = max(uint64(now.UnixMicro()), h.fence(now)+1)
+		a.Generation = max(uint64(max(now.UnixMicro(), 0)), h.fence(now)+1) // the clock may be before 1970
 		a.LastPing = now
 		h.succeed(a, now)
 	}
