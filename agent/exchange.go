@@ -38,13 +38,14 @@ type exchange struct {
 	local     *localConn // nil when there is none, or no more
 	reused    bool       // it had been idle
 	unsent    bool       // it has not taken a byte
+	short     bool       // it has not taken all of what went with the head
 	got       bool       // it has brought a byte
 	reusable  bool       // its answer is complete and does not forbid it
 	keeps     time.Duration
 	announced bool
 	headLen   int // of the answer; it is not taken from local.in yet
 
-	up *upload // sends the request's body; nil if that went with the head
+	up *upload // reads the request's body; nil if that went with the head, or before send
 }
 
 // serveOne forwards the next request and its answer, and reports whether
@@ -109,7 +110,7 @@ func (x *exchange) run(p []byte) bool {
 	s.watch()
 	defer s.unwatch()
 	if err := x.roundTrip(out, b); err != nil {
-		return x.noAnswer(err)
+		return x.noAnswer(err, b)
 	}
 	if s.answer.status == http.StatusSwitchingProtocols {
 		return x.switchProtocols()
@@ -166,7 +167,7 @@ func (x *exchange) roundTrip(out []byte, b body) error {
 // connect takes an idle connection to the service, or makes one.
 func (x *exchange) connect(fresh bool) error {
 	s, hop := x.s, x.s.svc.hop
-	x.reused, x.unsent, x.got = false, false, false
+	x.reused, x.unsent, x.short, x.got = false, false, false, false
 	if !fresh {
 		x.local = hop.take(x.repeatable)
 		x.reused = x.local != nil
@@ -197,9 +198,10 @@ func (x *exchange) send(out []byte, b body) error {
 		x.unsent = true
 		return werr
 	}
+	x.short = werr != nil
 	if !b.empty() {
 		x.s.unwatch()
-		x.up = startUpload(x.s, x.local, b)
+		x.up = startUpload(x.s, x.local, b, x.short)
 	}
 	err := x.readHead() // it may be there although not all was taken
 	if err != nil && werr != nil && !x.got {
@@ -274,7 +276,7 @@ func (x *exchange) giveBack() {
 	}
 	c := x.local
 	x.local = nil
-	if x.s.hold(nil) && x.reusable && (x.up == nil || x.up.whole) && c.in.Buffered() == 0 && c.in.Size() == sourceSize {
+	if x.s.hold(nil) && x.reusable && !x.short && (x.up == nil || x.up.whole) && c.in.Buffered() == 0 && c.in.Size() == sourceSize {
 		x.s.svc.hop.put(c, x.keeps, x.announced)
 	} else {
 		c.close()
@@ -297,11 +299,16 @@ func (x *exchange) drop() {
 	x.local = nil
 }
 
-// noAnswer ends an exchange whose service has not answered.
-func (x *exchange) noAnswer(err error) bool {
+// noAnswer ends an exchange whose service has not answered. b is the request's
+// body, if that was not sent with the head.
+func (x *exchange) noAnswer(err error, b body) bool {
 	x.drop()
 	if x.s.left() || x.s.svc.ctx.Err() != nil { // the end of Run is not the service's fault
 		return x.broken()
+	}
+	if x.up == nil && !b.empty() { // the service was not reached; the body is still to come
+		x.s.unwatch()
+		x.up = startUpload(x.s, nil, b, true)
 	}
 	service := x.s.info.Service
 	x.s.svc.log.Debug("no answer", "service", service, "err", err)

@@ -14,8 +14,8 @@ import (
 type upload struct {
 	// Immutable after startUpload.
 	s     *httpStream
-	local *localConn
-	probe *probe // of the stream, while the service takes nothing
+	local *localConn // nil if there is no service that takes it
+	probe *probe     // of the stream, while the service takes nothing
 
 	body    body
 	dropped bool // the service takes no more
@@ -26,9 +26,10 @@ type upload struct {
 	err   error // the body was not whole: the stream has ended
 }
 
-// startUpload takes the reading side of s over, until done is closed.
-func startUpload(s *httpStream, local *localConn, b body) *upload {
-	u := &upload{s: s, local: local, body: b, done: make(chan struct{})}
+// startUpload takes the reading side of s over, until done is closed. What is
+// dropped is only read.
+func startUpload(s *httpStream, local *localConn, b body, dropped bool) *upload {
+	u := &upload{s: s, local: local, body: b, dropped: dropped, done: make(chan struct{})}
 	u.probe = newProbe(s.conn, s.leave)
 	s.svc.tasks.Add(1)
 	go u.run()
