@@ -34,7 +34,7 @@ type HTTPOptions struct {
 // upgrades work. When the client leaves, its request is canceled. An answer
 // that breaks off in the middle breaks off for the client too. A message whose
 // framing is ambiguous is not forwarded, nor is one whose header is larger than
-// 1 MiB.
+// 1 MiB, or whose Connection names more than 32 fields.
 //
 // Connections to the service are kept, but a request that could not be sent
 // again (anything but GET, HEAD, OPTIONS and TRACE without a body, or with an

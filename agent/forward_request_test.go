@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -33,7 +34,17 @@ func listening(t *testing.T, r *fakeRelay) <-chan string {
 	return got
 }
 
-// Exact bytes of a client, and what the service gets of them.
+// named is Connection lines that name n fields: A0, A1 and so on.
+func named(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "Connection: A%d, keep-alive\r\n", i)
+	}
+	return b.String()
+}
+
+// Exact bytes of a client, and what the service gets of them. A Connection may
+// name so few fields only because all others are compared with each of them.
 func TestForwardHTTP_RequestFraming(t *testing.T) {
 	const refused = "" // by a 400 of the agent's
 	for _, tt := range []struct{ name, request, want string }{
@@ -45,6 +56,7 @@ func TestForwardHTTP_RequestFraming(t *testing.T) {
 		{"folded line", "GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n\tc\r\n\r\n", "GET / HTTP/1.1\r\nHost: local:80\r\nA: b  \tc\r\n\r\n"},
 		{"hop by hop", "GET / HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, A, X-Forwarded-For\r\nA: b\r\nX-Forwarded-For: c\r\nKeep-Alive: d\r\nProxy-Connection: e\r\nProxy-Authorization: f\r\nUpgrade: g\r\nTe: gzip\r\nTrailer: h\r\n\r\n",
 			"GET / HTTP/1.1\r\nHost: local:80\r\nX-Forwarded-For: c\r\n\r\n"},
+		{"a Connection that names 32 fields", "GET / HTTP/1.1\r\nHost: x\r\n" + named(32) + "A31: b\r\nA32: c\r\n\r\n", "GET / HTTP/1.1\r\nHost: local:80\r\nA32: c\r\n\r\n"},
 		{"TE: trailers", "GET / HTTP/1.1\r\nHost: x\r\nTE: gzip;q=1, Trailers;q=0.5\r\n\r\n", "GET / HTTP/1.1\r\nHost: local:80\r\nTe: trailers\r\n\r\n"},
 		{"upgrade", "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, A\r\nA: b\r\nUpgrade: foo/1, bar\r\n\r\n", "GET / HTTP/1.1\r\nHost: local:80\r\nConnection: Upgrade\r\nUpgrade: foo/1, bar\r\n\r\n"},
 		{"no body of POST", "POST / HTTP/1.1\r\nHost: x\r\n\r\n", "POST / HTTP/1.1\r\nHost: local:80\r\nContent-Length: 0\r\n\r\n"},
@@ -72,6 +84,7 @@ func TestForwardHTTP_RequestFraming(t *testing.T) {
 		{"a space in the target", "GET /a b HTTP/1.1\r\nHost: x\r\n\r\n", refused},
 		{"a tab in the target", "GET /a\tb HTTP/1.1\r\nHost: x\r\n\r\n", refused},
 		{"a bad method", "GE(T / HTTP/1.1\r\nHost: x\r\n\r\n", refused},
+		{"a Connection that names 33 fields", "GET / HTTP/1.1\r\nHost: x\r\n" + named(33) + "\r\n", refused},
 		{"CONNECT", "CONNECT / HTTP/1.1\r\nHost: x\r\n\r\n", refused},
 		{"a header of a MiB", "GET / HTTP/1.1\r\nHost: x\r\nA: " + strings.Repeat("b", 1<<20) + "\r\n\r\n", refused},
 	} {
@@ -83,6 +96,7 @@ func TestForwardHTTP_RequestFraming(t *testing.T) {
 				conn, _ := dialStream(c)(t.Context(), "", "")
 				_, _ = io.WriteString(conn, tt.request)
 				if tt.want == refused {
+					_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 					p := make([]byte, 1<<10)
 					n, _ := conn.Read(p)
 					if got := string(p[:n]); !strings.HasPrefix(got, "HTTP/1.1 4") || !strings.Contains(got, "Dialback-Error: bad_request\r\n") {

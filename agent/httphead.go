@@ -49,7 +49,12 @@ const (
 	errField     = headError("a header line is malformed")
 	errFraming   = headError("the framing of the body is ambiguous")
 	errVersion   = headError("the version is not HTTP/1.0 or HTTP/1.1")
+	errNamed     = headError("Connection names more than 32 fields")
 )
+
+// maxNamed bounds the fields that Connection may name: each field of a head is
+// compared with each of them.
+const maxNamed = 32
 
 // reset forgets everything but the room of slices.
 func (h *head) reset() {
@@ -135,7 +140,10 @@ func (h *head) parseFields(p []byte) error {
 	if encoded && (h.length >= 0 || h.minor == 0) {
 		return errFraming
 	}
-	if len(h.named) > 0 {
+	switch n := len(h.named); {
+	case n > maxNamed:
+		return errNamed
+	case n > 0:
 		h.dropNamed()
 	}
 	return nil
