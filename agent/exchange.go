@@ -51,7 +51,7 @@ type exchange struct {
 // serveOne forwards the next request and its answer, and reports whether
 // another may follow. If not it has ended the stream.
 func (s *httpStream) serveOne() bool {
-	s.in.shrink()
+	s.forget()
 	p, err := s.nextHead()
 	if err != nil && err != errHeadTooLarge {
 		s.finish()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/dialback/dialback/agent"
 	"github.com/dialback/dialback/internal/memnet"
+	"github.com/dialback/dialback/transport"
 )
 
 func TestForwardHTTP_ServiceDown(t *testing.T) {
@@ -91,4 +93,42 @@ func testForwardHTTPAnswersUnread(t *testing.T) {
 			t.Errorf("the client got %q, %v", got, ended)
 		}
 	}
+}
+
+// What one large head took is not kept by the stream that waits for the next
+// request.
+func TestForwardHTTP_IdleStreamKeepsNoLargeHead(t *testing.T) {
+	synctest.Test(t, testForwardHTTPIdleStreamKeepsNoLargeHead)
+}
+func testForwardHTTPIdleStreamKeepsNoLargeHead(t *testing.T) {
+	large := strings.Repeat("a:\r\n", 1<<18-100) // 12 MiB when it has been parsed
+	r := newFakeRelay(t)
+	d := rawService(t, r, "HTTP/1.1 204 x\r\n\r\nOPEN", "HTTP/1.1 204 x\r\n"+large+"\r\n", "HTTP/1.1 204 x\r\n"+large+"\r\n")
+	c := serving(t, r, agent.ForwardHTTPWith("http://local:80", agent.HTTPOptions{DialContext: d.dial}))
+	s := bareStream(c, "t")
+	exchange := func(request string) {
+		s.write(request)
+		for got := ""; !strings.HasSuffix(got, "\r\n\r\n"); {
+			m, err := s.message()
+			if err != nil || !strings.HasPrefix(got+m, "HTTP/1.1 204") {
+				t.Fatalf("the answer is %.100q, %v", got+m, err)
+			}
+			got += m
+		}
+		synctest.Wait()
+	}
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC() // what is in pools
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	exchange(get)
+	before := heap()
+	exchange("GET / HTTP/1.1\r\nHost: x\r\n" + large + "\r\n")
+	if kept := heap() - before; kept > 4<<20 {
+		t.Errorf("the stream keeps %d KiB", kept>>10)
+	}
+	s.Close(transport.CloseNormal, "")
 }

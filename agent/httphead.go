@@ -56,9 +56,22 @@ const (
 // compared with each of them.
 const maxNamed = 32
 
-// reset forgets everything but the room of slices.
+// reset forgets everything but the room of slices that are no larger than most
+// heads need.
 func (h *head) reset() {
-	*h = head{length: -1, fields: h.fields[:0], trailers: h.trailers[:0], named: h.named[:0], keepAlive: h.keepAlive[:0]}
+	*h = head{length: -1, fields: emptied(h.fields), trailers: emptied(h.trailers), named: emptied(h.named), keepAlive: emptied(h.keepAlive)}
+}
+
+// maxKept bounds the members for which emptied keeps room.
+const maxKept = 64
+
+// emptied keeps the room of s, unless that is large, and nothing that was in it.
+func emptied[T any](s []T) []T {
+	if cap(s) > maxKept {
+		return nil
+	}
+	clear(s[:cap(s)])
+	return s[:0]
 }
 
 // parseRequest parses the head of a request, which ends with its empty line.

@@ -125,6 +125,14 @@ func (s *httpStream) readAhead() {
 	}
 }
 
+// forget gives back what a large exchange has taken, before the next one is
+// waited for.
+func (s *httpStream) forget() {
+	s.in.shrink()
+	s.request.reset()
+	s.answer.reset()
+}
+
 // leave says that the stream has ended: the service's request is canceled.
 func (s *httpStream) leave() {
 	s.mu.Lock()
