@@ -113,12 +113,16 @@ func (c *chunkReader) lines() []byte {
 	return p
 }
 
-// ready reports whether Read has bytes, or the end, without waiting.
+// ready reports whether there are bytes, or the end behind the trailers, without
+// waiting.
 func (c *chunkReader) ready() bool {
 	if c.left > 0 {
 		return c.src.Buffered() > 0
 	}
 	p := c.lines()
 	i := bytes.IndexByte(p, '\n')
+	if size, ok := chunkSize(p[:i+1]); ok && size == 0 {
+		return trailersEnd(p[i+1:], 0) > 0
+	}
 	return i >= 0 && i+1 < len(p)
 }

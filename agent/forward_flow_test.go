@@ -9,11 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/dialback/dialback/agent"
 	"github.com/dialback/dialback/transport"
 )
 
@@ -136,6 +139,43 @@ func testForwardHTTPStreamsAnswers(t *testing.T) {
 // forward2 is forward for tests that need more than one.
 func forward2(t *testing.T, h http.HandlerFunc) *http.Client {
 	return httpClient(forward(t, "http://local:80", h))
+}
+
+// What has come of a chunked body, be it none, is passed on although its
+// trailers have only begun.
+func TestForwardHTTP_TrailersHoldNothingBack(t *testing.T) {
+	const h = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: T\r\n\r\n"
+	for _, tt := range []struct{ name, data, want string }{
+		{"data", "4\r\ndata\r\n", "0004\r\ndata\r\n"},
+		{"no data", "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newFakeRelay(t)
+				r.local(func(conn net.Conn) {
+					defer conn.Close()
+					_, _ = http.ReadRequest(bufio.NewReader(conn))
+					_, _ = io.WriteString(conn, h+tt.data+"0\r\nT: ")
+					time.Sleep(time.Minute)
+					_, _ = io.WriteString(conn, "x\r\n\r\n")
+				})
+				s := bareStream(serving(t, r, agent.ForwardHTTPWith("http://local:80", agent.HTTPOptions{DialContext: r.net.DialContext})), "t")
+				began := time.Now()
+				s.write(get)
+				for got := ""; got != h+tt.want; {
+					m, err := s.message()
+					if got += m; err != nil || !strings.HasPrefix(h+tt.want, got) {
+						t.Fatalf("the client got %q, %v; want %q", got, err, h+tt.want)
+					}
+				}
+				if d := time.Since(began); d > 5*time.Millisecond {
+					t.Errorf("it came after %v", d)
+				}
+				s.wantMessage("0\r\nT: x\r\n\r\n")
+				s.Close(transport.CloseNormal, "")
+			})
+		})
+	}
 }
 
 // When the client leaves, so does its request.

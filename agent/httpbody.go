@@ -34,6 +34,12 @@ func (s *source) peekHead() ([]byte, error) { return s.peek(headEnd) }
 // peekTrailers is peekHead for a trailer section, which may be empty.
 func (s *source) peekTrailers() ([]byte, error) { return s.peek(trailersEnd) }
 
+// hasTrailers reports whether peekTrailers need not wait.
+func (s *source) hasTrailers() bool {
+	p, _ := s.Peek(s.Buffered())
+	return trailersEnd(p, 0) > 0
+}
+
 // peek waits until end finds one in what has come.
 func (s *source) peek(end func(p []byte, from int) int) ([]byte, error) {
 	for from := 0; ; {
@@ -132,10 +138,12 @@ func (b *body) read(p []byte) (int, error) {
 	switch {
 	case b.chunks != nil:
 		n, err := b.chunks.Read(p)
-		if err == io.EOF {
-			if terr := b.readTrailers(); terr != nil {
-				err = terr
-			}
+		switch {
+		case err != io.EOF:
+		case n > 0 && !b.src.hasTrailers():
+			err = nil // it comes again
+		default:
+			err = b.readTrailers()
 		}
 		return n, err
 	case b.left < 0:
@@ -154,6 +162,7 @@ func (b *body) read(p []byte) (int, error) {
 	return n, err
 }
 
+// readTrailers returns io.EOF.
 func (b *body) readTrailers() error {
 	p, err := b.src.peekTrailers()
 	if err != nil {
@@ -166,7 +175,7 @@ func (b *body) readTrailers() error {
 		}
 	}
 	_, _ = b.src.Discard(len(p))
-	return nil
+	return io.EOF
 }
 
 // ready reports whether read has bytes without waiting.
