@@ -84,7 +84,7 @@ func (h *head) parseRequest(p []byte) error {
 		return errStartLine
 	}
 	for _, c := range target {
-		if c <= ' ' || c == 0x7f {
+		if c <= ' ' || c == 0x7f || c == '#' { // a request target has no fragment
 			return errStartLine
 		}
 	}
