@@ -173,6 +173,99 @@ func testForwardHTTPHalfClosedRequest(t *testing.T) {
 	s.wantEnd(transport.CloseNormal, "")
 }
 
+// A client that has half-closed is still there: its pings are answered, and it
+// cancels its request when it leaves, also one that is upgraded by then.
+func TestForwardHTTP_HalfClosedThenLeaves(t *testing.T) {
+	for _, tt := range []struct {
+		name, request string
+		after         time.Duration // of the half close
+	}{
+		{"at once", get, 0},
+		{"while the service thinks", get, time.Second},
+		{"another request behind", get + get, 0},
+		{"behind an upload", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 0},
+		{"upgraded", upgradeRequest, 0},
+		{"upgraded later", upgradeRequest, time.Minute},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				gone := make(chan time.Time, 2)
+				c := forward(t, "http://local:80", func(w http.ResponseWriter, r *http.Request) {
+					if r.Header.Get("Upgrade") != "" {
+						time.Sleep(10 * time.Second)
+						conn, _, _ := http.NewResponseController(w).Hijack()
+						defer conn.Close()
+						for err := error(nil); err == nil; time.Sleep(100 * time.Millisecond) {
+							_, err = io.WriteString(conn, switching)
+						}
+					} else {
+						_, _ = io.Copy(io.Discard, r.Body)
+						<-r.Context().Done()
+					}
+					gone <- time.Now()
+				})
+				s := bareStream(c, "t")
+				s.write(tt.request)
+				time.Sleep(tt.after)
+				s.eof()
+				pongs := make(chan error, 1)
+				go func() {
+					for range 2 { // before and after an upgrade
+						time.Sleep(5 * time.Second)
+						ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+						pongs <- s.Ping(ctx)
+						cancel()
+						time.Sleep(10 * time.Second)
+					}
+					close(pongs)
+				}()
+				go func() {
+					for {
+						if _, err := s.message(); err != nil {
+							return
+						}
+					}
+				}()
+				for err := range pongs {
+					if err != nil {
+						t.Errorf("ping: %v, want a pong within a second", err)
+					}
+				}
+				left := time.Now()
+				s.Close(transport.CloseGoingAway, "")
+				if d := receive(t, gone, "the end of the request").Sub(left); d > time.Second {
+					t.Errorf("the service's request ended %v after the client left", d)
+				}
+			})
+		})
+	}
+}
+
+// A text message that is no half close ends the stream, also one that comes
+// while the service thinks.
+func TestForwardHTTP_TextWhileTheServiceThinks(t *testing.T) {
+	synctest.Test(t, testForwardHTTPTextWhileTheServiceThinks)
+}
+func testForwardHTTPTextWhileTheServiceThinks(t *testing.T) {
+	gone := make(chan time.Time, 1)
+	c := forward(t, "http://local:80", func(w http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		gone <- time.Now()
+	})
+	s := bareStream(c, "t")
+	s.write(get)
+	time.Sleep(time.Second)
+	sent := time.Now()
+	if err := s.Write(transport.Text, []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(time.Hour, s.CloseNow)
+	s.wantEnd(transport.CloseUnsupported, "a text message in a byte stream")
+	if d := receive(t, gone, "the end of the request").Sub(sent); d > time.Second {
+		t.Errorf("the service's request ended %v after the message", d)
+	}
+}
+
 // The end of Run ends what is under way, and idle connections.
 func TestForwardHTTP_Stop(t *testing.T) {
 	for _, tt := range []struct{ name, request string }{

@@ -18,7 +18,7 @@ const watchAfter = 10 * time.Millisecond
 // httpStream is a data socket whose HTTP exchanges are forwarded, one at a
 // time. It is read by one goroutine at a time: serveOne's between exchanges,
 // that of the upload while there is one, and readAhead's while neither wants
-// anything.
+// anything, and from a half close on.
 type httpStream struct {
 	byteStream
 
@@ -35,7 +35,7 @@ type httpStream struct {
 	// Guarded by mu. Never held across I/O.
 	mu     sync.Mutex
 	unread bool               // nobody reads: readAhead may
-	ahead  *aheadRead         // begun by readAhead; taken by the next reader, when unread is false
+	ahead  *aheadRead         // begun by readAhead; taken by the next reader, when unread is false, unless it has an error
 	gone   bool               // the stream has ended
 	local  *localConn         // of the exchange; cut when the stream ends
 	cancel context.CancelFunc // of a dial under way, the same
@@ -43,10 +43,12 @@ type httpStream struct {
 
 // aheadRead is a message that is waited for while nobody wants it yet.
 type aheadRead struct {
-	done chan struct{} // closed when the rest is set
-	t    transport.MessageType
-	r    io.Reader
-	err  error
+	done chan struct{} // closed when the next three are set
+	r    io.Reader     // of bytes
+	err  error         // there are no more; io.EOF when the client has half-closed
+	over chan struct{} // behind a half close: closed when end is set
+
+	end error // how the stream ended
 }
 
 func newHTTPStream(socket *dataSocket, svc *forwardService) *httpStream {
@@ -59,16 +61,22 @@ func newHTTPStream(socket *dataSocket, svc *forwardService) *httpStream {
 func (s *httpStream) Read(p []byte) (int, error) {
 	if a := s.ahead; a != nil {
 		<-a.done
-		s.ahead = nil
-		switch {
-		case a.err != nil:
-			return 0, endOf(a.err)
-		case a.t == transport.Text:
-			return 0, s.text(a.r)
+		if a.err != nil {
+			return 0, endOf(a.err) // and again, if it is asked for
 		}
+		s.ahead = nil
 		s.message = a.r
 	}
 	return s.byteStream.Read(p)
+}
+
+// awaitEnd is that of byteStream, unless readAhead does the same already.
+func (s *httpStream) awaitEnd() error {
+	if a := s.ahead; a != nil {
+		<-a.over
+		return a.end
+	}
+	return s.byteStream.awaitEnd()
 }
 
 // watch has the data socket read ahead, from watchAfter on.
@@ -92,8 +100,9 @@ func (s *httpStream) unwatch() {
 	s.mu.Unlock()
 }
 
-// readAhead is called by timer. It waits for the next message, or for the end
-// of the stream, which ends the exchange.
+// readAhead is called by timer. It waits for the next bytes, or for the end of
+// the stream, which ends the exchange. Behind a half close it waits for that
+// end: only a reader learns of it, and answers pings.
 func (s *httpStream) readAhead() {
 	s.mu.Lock()
 	if !s.unread || s.ahead != nil {
@@ -105,23 +114,36 @@ func (s *httpStream) readAhead() {
 	s.svc.tasks.Add(1) // serve has not returned
 	s.mu.Unlock()
 	defer s.svc.tasks.Done()
-	defer close(a.done)
+	if a.r, a.err = s.nextMessage(); a.err == io.EOF {
+		a.over = make(chan struct{})
+		close(a.done)
+		defer close(a.over)
+		a.end = s.byteStream.awaitEnd()
+	} else {
+		defer close(a.done)
+	}
+	if a.err != nil {
+		s.leave()
+	}
+}
+
+// nextMessage waits for bytes. io.EOF is a half close.
+func (s *httpStream) nextMessage() (io.Reader, error) {
 	for {
 		if s.message != nil { // it may have been read to its end already
 			var one [1]byte
 			if n, _ := s.message.Read(one[:]); n > 0 {
-				a.t, a.r = transport.Binary, io.MultiReader(bytes.NewReader(one[:]), s.message)
-				return
+				return io.MultiReader(bytes.NewReader(one[:]), s.message), nil
 			}
 		}
-		a.t, a.r, a.err = s.conn.Reader()
-		if a.err != nil {
-			s.leave()
+		t, r, err := s.conn.Reader()
+		if err == nil && t == transport.Text {
+			err = s.text(r)
 		}
-		if a.err != nil || a.t == transport.Text {
-			return
+		if err != nil {
+			return nil, err
 		}
-		s.message = a.r
+		s.message = r
 	}
 }
 
