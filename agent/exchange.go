@@ -18,7 +18,10 @@ const (
 	uploadGrace = 50 * time.Millisecond
 )
 
-var errInformational = headError("there are more than 16 informational answers")
+var (
+	errInformational = headError("there are more than 16 informational answers")
+	errIdleEnd       = errors.New("agent: the service has ended an idle connection with a 408")
+)
 
 // exchange is one request and its answer, owned by the goroutine of serveOne.
 type exchange struct {
@@ -213,7 +216,7 @@ func (x *exchange) send(out []byte, b body) error {
 // readHead reads the head of the answer, and passes informational ones on.
 func (x *exchange) readHead() error {
 	h, in := &x.s.answer, &x.local.in
-	for range maxInformational + 1 {
+	for i := range maxInformational + 1 {
 		p, err := in.peekHead()
 		x.got = x.got || in.Buffered() > 0
 		if err != nil {
@@ -224,6 +227,9 @@ func (x *exchange) readHead() error {
 		}
 		x.headLen = len(p)
 		switch {
+		case i == 0 && x.reused && x.repeatable && h.status == http.StatusRequestTimeout && !h.persists():
+			x.got = false // it was on its way before the request was
+			return errIdleEnd
 		case h.status == http.StatusSwitchingProtocols && (x.upgrade == "" || !equalFold(h.upgrade, x.upgrade)):
 			return errUpgrade
 		case h.status == http.StatusSwitchingProtocols, h.status >= 200:

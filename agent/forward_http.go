@@ -42,7 +42,7 @@ type HTTPOptions struct {
 // to close: it takes one that was used within the last 250 milliseconds, or
 // until a second before the end that the service announced by Keep-Alive:
 // timeout=, else a new one. The others are sent again, once, if a kept
-// connection turns out to be closed.
+// connection turns out to be closed, or brings a 408 that closes it.
 func ForwardHTTP(target string) Handler { return ForwardHTTPWith(target, HTTPOptions{}) }
 
 // ForwardHTTPWith is ForwardHTTP with options.

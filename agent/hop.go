@@ -31,7 +31,8 @@ const (
 // connection: it fails, and if it may have been carried out it cannot be sent
 // again. So such requests use a connection only while the service is surely not
 // about to close it. The others use any, and are sent again by their exchange
-// if it gives no byte of an answer.
+// if it gives no byte of an answer, or a 408 that ends it: some servers send one
+// when they give an idle connection up.
 type hop struct {
 	// Immutable after newHop.
 	dialContext func(ctx context.Context, network, addr string) (net.Conn, error)

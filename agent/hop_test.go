@@ -62,6 +62,51 @@ func TestHop_Cadence(t *testing.T) {
 	}
 }
 
+// A service that gives an idle connection up may say so with a 408, which is no
+// answer to the request that it crosses with: that is sent again, if it may be.
+func TestHop_408OnAnIdleConnection(t *testing.T) {
+	const (
+		closing = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+		old     = "HTTP/1.0 408 Request Time-out\r\nCache-Control: no-cache\r\n\r\n"
+		keeping = "HTTP/1.1 408 x\r\nContent-Length: 0\r\n\r\n"
+	)
+	post := "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\na"
+	for _, tt := range []struct {
+		name, request, answer string
+		want                  int
+	}{
+		{"crossing", get, closing, 200},
+		{"of HTTP/1.0", get, old, 200},
+		{"not to be sent again", post, closing, 408},
+		{"an answer", get, keeping, 408},
+		{"an answer behind another", get, "HTTP/1.1 100 x\r\n\r\n" + closing, 408},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newFakeRelay(t)
+				d := rawService(t, r, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nOPEN", tt.answer, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				c := serving(t, r, agent.ForwardHTTPWith("http://local:80", agent.HTTPOptions{DialContext: d.dial}))
+				_, _ = raw(t, c, get)
+				if res, _ := raw(t, c, tt.request); res.StatusCode != tt.want {
+					t.Errorf("the client got %d, want %d", res.StatusCode, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// On a connection of its own a 408 is the answer.
+func TestHop_408OnAFreshConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newFakeRelay(t)
+		d := rawService(t, r, "HTTP/1.1 408 x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		c := serving(t, r, agent.ForwardHTTPWith("http://local:80", agent.HTTPOptions{DialContext: d.dial}))
+		if res, _ := raw(t, c, get); res.StatusCode != 408 {
+			t.Errorf("the client got %d, want 408", res.StatusCode)
+		}
+	})
+}
+
 // What may be reused, and after how long.
 func TestHop_Reuse(t *testing.T) {
 	const ms, s = time.Millisecond, time.Second
