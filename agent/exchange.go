@@ -32,7 +32,7 @@ type exchange struct {
 	isHead     bool // HEAD: its answer has no body
 	isOld      bool // HTTP/1.0
 	repeatable bool
-	upgrade    string // what it asks to be upgraded to
+	upgrade    string // the protocols that it offers to be upgraded to
 	expects    bool   // it waits for 100 before it sends its body
 	continued  bool   // 100 was passed on
 	last       bool   // the stream ends with this exchange
@@ -230,7 +230,7 @@ func (x *exchange) readHead() error {
 		case i == 0 && x.reused && x.repeatable && h.status == http.StatusRequestTimeout && !h.persists():
 			x.got = false // it was on its way before the request was
 			return errIdleEnd
-		case h.status == http.StatusSwitchingProtocols && (x.upgrade == "" || !equalFold(h.upgrade, x.upgrade)):
+		case h.status == http.StatusSwitchingProtocols && !offers(x.upgrade, h.upgrade):
 			return errUpgrade
 		case h.status == http.StatusSwitchingProtocols, h.status >= 200:
 			return nil

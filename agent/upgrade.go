@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"net"
 	"strings"
 )
@@ -70,4 +71,33 @@ func (c *upgradedConn) SetLinger(sec int) error {
 	return nil
 }
 
-func equalFold(b []byte, s string) bool { return strings.EqualFold(string(b), s) }
+// maxLayers bounds the protocols that a service may pick: each is compared with
+// all that are offered.
+const maxLayers = 8
+
+// offers reports whether a list of protocols offers all those that a service has
+// picked, and it has picked one.
+func offers(offer string, pick []byte) bool {
+	if bytes.Count(pick, []byte{','}) >= maxLayers {
+		return false
+	}
+	some := false
+	for p := range strings.SplitSeq(string(pick), ",") {
+		if p = strings.Trim(p, " \t"); p == "" {
+			continue
+		}
+		if some = hasProtocol(offer, p); !some {
+			return false
+		}
+	}
+	return some
+}
+
+func hasProtocol(offer, name string) bool {
+	for o := range strings.SplitSeq(offer, ",") {
+		if strings.EqualFold(strings.Trim(o, " \t"), name) {
+			return true
+		}
+	}
+	return false
+}

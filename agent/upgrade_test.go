@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dialback/dialback/agent"
 	"github.com/dialback/dialback/transport"
 )
 
@@ -171,5 +172,40 @@ func testUpgradeNotAskedFor(t *testing.T) {
 		if res, b := raw(t, c, request); res.StatusCode != 502 || res.Header.Get("Dialback-Error") == "" {
 			t.Errorf("%d %v %q", res.StatusCode, res.Header, b)
 		}
+	}
+}
+
+// A service takes one of the protocols that a client offers, or several layers
+// of them (RFC 9110, section 7.8), and no other.
+func TestUpgrade_OneOfAList(t *testing.T) {
+	for _, tt := range []struct {
+		offer, pick string
+		want        int
+	}{
+		{"echo/2, echo", "echo", 101},
+		{"echo/2, echo", "Echo/2", 101},
+		{"echo/2,\techo", "echo/2, echo", 101},
+		{"echo/2, echo", "echo/1", 502},
+		{"echo/2", "echo", 502},
+		{"echo", "echo, other", 502},
+		{"echo, ", "", 502},
+		{"echo", "echo" + strings.Repeat(", echo", 7), 101},
+		{"echo", "echo" + strings.Repeat(", echo", 8), 502},
+		{",", ",", 502},
+	} {
+		t.Run(tt.offer+" "+tt.pick, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newFakeRelay(t)
+				d := rawService(t, r, "HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: "+tt.pick+"\r\n\r\n")
+				c := serving(t, r, agent.ForwardHTTPWith("http://local:80", agent.HTTPOptions{DialContext: d.dial}))
+				res, _ := raw(t, c, "GET /ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: "+tt.offer+"\r\n\r\n")
+				if res.StatusCode != tt.want {
+					t.Errorf("answer %d, want %d", res.StatusCode, tt.want)
+				}
+				if got := res.Header.Get("Upgrade"); tt.want == 101 && got != tt.pick {
+					t.Errorf("the client is told of %q, want %q", got, tt.pick)
+				}
+			})
+		})
 	}
 }
