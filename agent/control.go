@@ -37,10 +37,6 @@ type control struct {
 	done chan struct{}
 	err  error
 
-	// dials counts the dials of this socket that still need it. Only run
-	// adds.
-	dials sync.WaitGroup
-
 	// Owned by run.
 	confirmed bool
 
@@ -49,6 +45,8 @@ type control struct {
 	cause        error // why this side gave up; nil while it has not
 	heartbeat    *transport.Heartbeat
 	predecessors []*control // to be closed once this one is confirmed
+	dials        int        // of this socket that still need it
+	retiring     bool       // it takes no more dials, and is closed after the last one
 }
 
 // startControl serves conn until it ends.
@@ -156,8 +154,7 @@ func (c *control) confirm(h transport.Hello) {
 	c.mu.Unlock()
 	c.r.online(h)
 	for _, old := range c.takePredecessors() {
-		c.r.tasks.Add(1)
-		go old.retire()
+		old.retire()
 	}
 }
 
@@ -171,12 +168,39 @@ func (c *control) takePredecessors() []*control {
 	return old
 }
 
+// beginDial counts a dial of this socket. It returns false once the socket
+// retires: its successor takes the dials.
+func (c *control) beginDial() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.retiring {
+		return false
+	}
+	c.dials++
+	return true
+}
+
+// endDial says that a dial of this socket no longer needs it.
+func (c *control) endDial() {
+	c.mu.Lock()
+	c.dials--
+	over := c.retiring && c.dials == 0
+	c.mu.Unlock()
+	if over {
+		c.queue(nil)
+	}
+}
+
 // retire closes a socket whose successor is confirmed, after its dials in
-// flight. It has a bound: that of a dial.
+// flight. That has a bound: that of a dial. It is called once.
 func (c *control) retire() {
-	defer c.r.tasks.Done()
-	c.dials.Wait()
-	c.queue(nil)
+	c.mu.Lock()
+	c.retiring = true
+	over := c.dials == 0
+	c.mu.Unlock()
+	if over {
+		c.queue(nil)
+	}
 }
 
 // ended reports whether the socket takes and brings nothing more.

@@ -2,7 +2,11 @@ package agent_test
 
 import (
 	"context"
+	"fmt"
+	"net"
+	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -370,6 +374,94 @@ func testControlDrainWaitsForDialsInFlight(t *testing.T) {
 	old.want(transport.Refuse{Ticket: "t", Status: 502, Reason: "service down: connection refused"})
 	if ce := old.ended(); ce.Code != transport.CloseNormal {
 		t.Errorf("the draining socket ended with %v, want 1000", ce)
+	}
+}
+
+// A dial that comes on a retired socket while an earlier one is in flight is
+// refused, also of a relay that gave the successor the same generation; the
+// earlier one is answered as ever.
+func TestControl_RetiredSocketTakesNoDials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newFakeRelay(t)
+		cfg := r.config()
+		release := make(chan struct{})
+		cfg.Services["slow"] = slowTCP(release)
+		run(t, cfg)
+		old := r.next(1)
+		old.dial(transport.StreamDial{Ticket: "t", Service: "slow"})
+		old.send(transport.Drain{})
+		c := r.next(1)
+		synctest.Wait()
+		old.dial(transport.StreamDial{Ticket: "late"})
+		old.want(transport.Refuse{Ticket: "late", Status: 503, Reason: "dial on a retired control socket"})
+		close(release)
+		old.want(transport.Refuse{Ticket: "t", Status: 502, Reason: `service "slow" down: connection refused`})
+		if ce := old.ended(); ce.Code != transport.CloseNormal {
+			t.Errorf("the draining socket ended with %v, want 1000", ce)
+		}
+		c.dial(transport.StreamDial{Ticket: "next"})
+		r.stream()
+	})
+}
+
+// The refusal of a spare that cannot be dialed goes out before its socket retires.
+func TestControl_DrainWaitsForSparesInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newFakeRelay(t)
+		run(t, r.config())
+		old := r.next(1)
+		r.refuseWith(func(w http.ResponseWriter, req *http.Request) bool {
+			if req.URL.Path != "/some/prefix/v2/dial" {
+				return false
+			}
+			time.Sleep(time.Second)
+			w.WriteHeader(http.StatusBadGateway)
+			return true
+		})
+		old.dial(transport.StreamDial{Ticket: "t", Kind: transport.KindSpare})
+		old.send(transport.Drain{})
+		r.next(2)
+		old.want(transport.Refuse{Ticket: "t", Status: 502, Reason: "dial-back failed"})
+		if ce := old.ended(); ce.Code != transport.CloseNormal {
+			t.Errorf("the draining socket ended with %v, want 1000", ce)
+		}
+	})
+}
+
+// Dials of a relay that sends them while their socket retires must not bring
+// the process down.
+func TestControl_DialsWhileRetiring(t *testing.T) {
+	r := newFakeRelay(t)
+	r.pongs = true
+	cfg := r.config()
+	cfg.Services = map[string]agent.Handler{"": agent.ForwardTCPWith("local:80", agent.TCPOptions{
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED },
+	})}
+	run(t, cfg)
+	old := r.next(1)
+	for round := range 20 {
+		old.send(transport.Drain{})
+		next := r.bare()
+		started := make(chan struct{})
+		go sendDials(old, round, started)
+		<-started
+		next.hello(1)
+		old = next
+	}
+}
+
+// sendDials sends 200 dials, as far as the socket takes them, and closes
+// started after some.
+func sendDials(c *fakeControl, round int, started chan<- struct{}) {
+	defer close(started)
+	for i := range 200 {
+		f := transport.Encode(withDefaults(transport.StreamDial{Ticket: fmt.Sprint(round, "-", i), Generation: 1}))
+		if c.Write(transport.Text, f) != nil {
+			return
+		}
+		if i == 5*round {
+			started <- struct{}{}
+		}
 	}
 }
 

@@ -55,18 +55,14 @@ func (r *runner) admit(c *control, f transport.StreamDial) (*dial, *refusal) {
 	default:
 		return nil, refuse(http.StatusBadGateway, "unsupported kind %q", f.Kind)
 	}
-	ctx, cancel := context.WithCancelCause(r.ctx)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	refusal := r.admitLocked(f)
-	if refusal != nil || r.dials[f.Ticket] != nil {
-		cancel(nil)
+	if !c.beginDial() {
+		return nil, refuse(http.StatusServiceUnavailable, "dial on a retired control socket")
+	}
+	ctx, fresh, refusal := r.begin(f)
+	if !fresh {
+		c.endDial()
 		return nil, refusal
 	}
-	r.active++
-	r.dials[f.Ticket] = cancel
-	r.tasks.Add(1)
-	c.dials.Add(1)
 	return &dial{
 		r:       r,
 		control: c,
@@ -76,6 +72,21 @@ func (r *runner) admit(c *control, f transport.StreamDial) (*dial, *refusal) {
 		gen:     f.Generation,
 		ctx:     ctx,
 	}, nil
+}
+
+// begin counts a dial, if it is neither refused nor in flight already.
+func (r *runner) begin(f transport.StreamDial) (ctx context.Context, fresh bool, why *refusal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	why = r.admitLocked(f)
+	if why != nil || r.dials[f.Ticket] != nil {
+		return nil, false, why
+	}
+	ctx, cancel := context.WithCancelCause(r.ctx)
+	r.active++
+	r.dials[f.Ticket] = cancel
+	r.tasks.Add(1)
+	return ctx, true, nil
 }
 
 // serviceFor returns the service that a stream asks for.
@@ -139,7 +150,7 @@ func (d *dial) run() {
 		return
 	}
 	s, end := d.connect()
-	d.control.dials.Done()
+	d.control.endDial()
 	if s == nil {
 		return
 	}

@@ -10,17 +10,12 @@ import (
 // runSpare dials a data socket in advance, and serves the stream that the relay
 // makes of it.
 func (d *dial) runSpare() {
-	conn, err := d.dialBack()
-	d.control.dials.Done()
-	if err != nil {
-		d.fail(err, refuse(http.StatusBadGateway, "dial-back failed"))
-		return
-	}
-	s := d.park(conn)
+	s := d.park()
+	d.control.endDial()
 	if s == nil {
-		conn.CloseNow()
 		return
 	}
+	conn := s.conn
 	expiry := time.AfterFunc(d.r.cfg.SpareTimeout, func() { s.closeWith(transport.CloseNormal, "a spare that nobody needed") })
 	f, err := readOpen(conn)
 	if !expiry.Stop() || err != nil {
@@ -43,11 +38,21 @@ func (d *dial) runSpare() {
 	end.serve(s)
 }
 
-// park makes the dial in flight a spare, unless it was canceled.
-func (d *dial) park(conn transport.Conn) *dataSocket {
+// park dials back, and makes the dial in flight a spare. Without success it has
+// told whom it concerns, and returns nil.
+func (d *dial) park() *dataSocket {
+	conn, err := d.dialBack()
+	if err != nil {
+		d.fail(err, refuse(http.StatusBadGateway, "dial-back failed"))
+		return nil
+	}
 	d.r.mu.Lock()
-	defer d.r.mu.Unlock()
-	return d.landLocked(conn)
+	s := d.landLocked(conn)
+	d.r.mu.Unlock()
+	if s == nil {
+		conn.CloseNow() // canceled
+	}
+	return s
 }
 
 // readOpen reads the first frame of a spare.
