@@ -22,7 +22,10 @@ type TCPOptions struct {
 // closes are passed on. A connection that the service resets ends its stream
 // with 1011; one that ends cleanly, with 1000. A stream that ends without a
 // clean close resets the connection, so that the service takes no truncated
-// input for a whole one.
+// input for a whole one; of a *tls.Conn of TCPOptions.DialContext, the TCP
+// connection below. What is not TCP cannot be reset and is closed, a Unix
+// socket for one: TLS over it ends without close_notify, and else its service
+// sees a clean end.
 func ForwardTCP(addr string) Handler { return ForwardTCPWith(addr, TCPOptions{}) }
 
 // ForwardTCPWith is ForwardTCP with options.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -241,6 +242,49 @@ func TestForwardTCP_AbnormalEndResetsTheService(t *testing.T) {
 					t.Errorf("connection reset: %v, want %v", got, tt.reset)
 				}
 			})
+		})
+	}
+}
+
+// A connection by TLS is reset as well, and without the close_notify that would
+// make what the service has read a whole.
+func TestForwardTCP_AbnormalEndResetsATLSService(t *testing.T) {
+	server, client := certified()
+	client.ServerName = "example.com"
+	for _, tt := range []struct {
+		name  string
+		end   func(s *fakeStream)
+		reset bool
+	}{
+		{"cut", func(s *fakeStream) { s.CloseNow() }, true},
+		{"closed 1011", func(s *fakeStream) { s.Close(transport.CloseInternal, "") }, true},
+		{"closed 1000", func(s *fakeStream) { s.Close(transport.CloseNormal, "") }, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ln, err := tls.Listen("tcp", "127.0.0.1:0", server) // only TCP has resets
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			c := serving(t, newFakeRelay(t), agent.ForwardTCPWith(ln.Addr().String(), agent.TCPOptions{
+				DialContext: (&tls.Dialer{Config: client}).DialContext,
+			}))
+			c.dial(transport.StreamDial{Ticket: "t"})
+			conn, err := ln.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			go func() { _ = conn.(*tls.Conn).Handshake() }()
+			s := c.relay.stream()
+			s.write("half")
+			if _, err := io.ReadFull(conn, make([]byte, 4)); err != nil {
+				t.Fatal(err)
+			}
+			tt.end(s)
+			if _, err := conn.Read(make([]byte, 1)); errors.Is(err, syscall.ECONNRESET) != tt.reset || (err == io.EOF) == tt.reset {
+				t.Errorf("the service's read ended with %v, want a reset: %v", err, tt.reset)
+			}
 		})
 	}
 }

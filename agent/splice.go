@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"io"
+	"net"
 	"sync"
 	"time"
 
@@ -133,7 +134,6 @@ func (s *splice) copyToClient() {
 func (s *splice) abort() {
 	s.stream.CloseWith(transport.CloseInternal, "")
 	s.reset()
-	_ = s.local.Close()
 }
 
 // finish counts a direction that has ended; after both the stream has.
@@ -161,12 +161,17 @@ func (s *splice) closeWrite() {
 	}
 }
 
-// reset makes the close that follows one that the service cannot take for a
-// clean end, if the local connection can do that.
+// reset closes the local connection so that the service cannot take it for a
+// clean end: with a reset, if it is TCP, and without the goodbye of TLS.
 func (s *splice) reset() {
-	if c, ok := s.local.(interface{ SetLinger(sec int) error }); ok {
+	conn := s.local
+	if c, ok := conn.(net.Conn); ok {
+		conn = transportOf(c)
+	}
+	if c, ok := conn.(interface{ SetLinger(sec int) error }); ok {
 		_ = c.SetLinger(0)
 	}
+	_ = conn.Close()
 }
 
 // cleanEnd reports whether a stream ended in the way that its client wanted.
