@@ -120,6 +120,24 @@ func TestBackoff_BadRand(t *testing.T) {
 	}
 }
 
+// Delays that grow without end do not overflow.
+func TestBackoff_GrowsWithoutEnd(t *testing.T) {
+	cfg := backoffConfig
+	cfg.MaxReconnectDelay = math.MaxInt64
+	b, err := agent.NewBackoff(cfg, func() float64 { return 1 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := time.Duration(0)
+	for i := range 100 {
+		d, _ := b.Next(time.Now(), errors.New("broken"), 0)
+		if d < last {
+			t.Fatalf("failure %d: delay %v after one of %v", i+1, d, last)
+		}
+		last = d
+	}
+}
+
 var backoffConfig = agent.Config{RelayURL: "ws://r", HostID: "h", Services: map[string]agent.Handler{"": agent.ForwardTCP("h:1")}}
 
 func newBackoff(t *testing.T, rand float64) *agent.Backoff {

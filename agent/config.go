@@ -18,7 +18,7 @@ import (
 
 // Config is what an agent needs. New copies it. RelayURL and HostID are
 // required; the zero value of everything else is usable. A negative duration
-// or limit is an error.
+// or limit is an error; a duration of more than ten years counts as ten years.
 type Config struct {
 	// RelayURL is where the relay is mounted, with its path prefix if it has
 	// one: "wss://relay.example.com/relay". ws, wss, http and https are the
@@ -106,6 +106,9 @@ type Config struct {
 	SlowReconnectDelay time.Duration
 }
 
+// maxDuration is for ever, and leaves room for arithmetic.
+const maxDuration = 10 * 365 * 24 * time.Hour
+
 var hostIDs = regexp.MustCompile(`^[A-Za-z0-9._:@~-]{1,128}$`)
 
 // withDefaults returns a checked copy of cfg without zero values.
@@ -157,6 +160,7 @@ func (cfg Config) withDefaults() (Config, error) {
 		if *d.value == 0 {
 			*d.value = d.zero
 		}
+		*d.value = min(*d.value, maxDuration)
 	}
 	if cfg.SilenceTimeout == 0 {
 		cfg.SilenceTimeout = max(75*time.Second, cfg.HeartbeatInterval*5/2)

@@ -1,11 +1,17 @@
 package agent_test
 
 import (
+	"math"
+	"net/http"
+	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dialback/dialback/agent"
+	"github.com/dialback/dialback/transport"
 )
 
 func TestNew_ConfigErrors(t *testing.T) {
@@ -63,4 +69,56 @@ func TestListen_ServiceIsTaken(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "ListenService") {
 		t.Errorf("Listen: %v", err)
 	}
+}
+
+// Any duration may be as long as a Duration can be: the agent serves, opens a
+// stream once, and does not hammer a relay that it cannot reach.
+func TestNew_DurationsWithoutEnd(t *testing.T) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[agent.Config]()) {
+		if f.Type != reflect.TypeFor[time.Duration]() {
+			continue
+		}
+		t.Run(f.Name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testNewDurationsWithoutEnd(t, f) })
+		})
+	}
+}
+func testNewDurationsWithoutEnd(t *testing.T, f reflect.StructField) {
+	r := newFakeRelay(t)
+	r.pongs = true
+	cfg := r.config()
+	reflect.ValueOf(&cfg).Elem().FieldByIndex(f.Index).SetInt(math.MaxInt64)
+	a := run(t, cfg)
+	c := r.next(1)
+	s := c.spare("t1")
+	time.Sleep(time.Minute)
+	s.open(transport.StreamOpen{Stream: "a"}, "bytes")
+	s.wantFrame(transport.Opened{})
+	s.wantMessage("bytes")
+	c.dial(transport.StreamDial{Ticket: "t2", Stream: "a"})
+	c.want(transport.Refuse{Ticket: "t2", Status: 503, Reason: transport.ReasonAlreadyOpen})
+	time.Sleep(time.Hour)
+	s.write("still here")
+	s.wantMessage("still here")
+	if n := a.Stats().Connects; n != 1 {
+		t.Errorf("%d attempts in an hour, want 1", n)
+	}
+	var attempts, status atomic.Int32
+	r.refuseWith(func(w http.ResponseWriter, req *http.Request) bool {
+		if attempts.Add(1) > 1000 {
+			<-req.Context().Done() // a clock that stands still would hang the test
+		}
+		w.WriteHeader(int(status.Load()))
+		return true
+	})
+	status.Store(502)
+	c.CloseNow()
+	for _, next := range []int32{403, 0} {
+		time.Sleep(10 * time.Minute)
+		if n := attempts.Swap(0); n > 1000 {
+			t.Errorf("more than 1000 attempts in 10 minutes at a relay that answers %d", status.Load())
+		}
+		status.Store(next)
+	}
+	_ = a.stop()
 }
