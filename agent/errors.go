@@ -20,7 +20,8 @@ var (
 	// ErrOverflow ends a control socket that takes no frames.
 	ErrOverflow = errors.New("agent: control socket takes no frames")
 	// ErrToken is wrapped by the error of an attempt without credentials: the
-	// Token func failed, panicked, or did not return within TokenTimeout.
+	// Token func failed, panicked, ended its goroutine, or did not return within
+	// TokenTimeout.
 	ErrToken = errors.New("agent: no token")
 )
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,7 +18,8 @@ import (
 	"github.com/dialback/dialback/transport"
 )
 
-// A token func that hangs, panics or fails must never end the loop.
+// A token func that hangs, panics, exits or fails must never end the loop, and
+// no attempt is made without its token.
 func TestRun_TokenTrouble(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -27,6 +29,7 @@ func TestRun_TokenTrouble(t *testing.T) {
 	}{
 		{"fails ten times", func(context.Context, int64) (string, error) { return "", errors.New("no") }, 10, 500*time.Millisecond + (1+2+4+6*5)*time.Second},
 		{"panics ten times", func(context.Context, int64) (string, error) { panic("no") }, 10, 500*time.Millisecond + (1+2+4+6*5)*time.Second},
+		{"ends its goroutine ten times", func(context.Context, int64) (string, error) { runtime.Goexit(); return "", nil }, 10, 500*time.Millisecond + (1+2+4+6*5)*time.Second},
 		{"hangs until its context ends", func(ctx context.Context, _ int64) (string, error) {
 			<-ctx.Done()
 			return "", ctx.Err()

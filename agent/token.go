@@ -2,11 +2,12 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
 
-// tokenSource calls the embedder's Token func, which may hang or panic. It
+// tokenSource calls the embedder's Token func, which may hang, panic or call runtime.Goexit. It
 // lets one call at most be in flight, however many attempts give up on it.
 type tokenSource struct {
 	// Immutable.
@@ -17,6 +18,8 @@ type tokenSource struct {
 	// the goroutine that calls get.
 	pending chan struct{}
 }
+
+var errTokenExited = errors.New("the Token func ended its goroutine")
 
 type tokenResult struct {
 	token string
@@ -54,7 +57,7 @@ func (s *tokenSource) get(ctx context.Context) (string, error) {
 // call runs one call of the Token func; result has room for one.
 func (s *tokenSource) call(ctx context.Context, result chan<- tokenResult, returned chan<- struct{}) {
 	defer close(returned)
-	var r tokenResult
+	r := tokenResult{err: errTokenExited} // unless mint returns
 	defer func() {
 		if p := recover(); p != nil {
 			r = tokenResult{err: fmt.Errorf("panic: %v", p)}
