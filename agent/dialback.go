@@ -20,6 +20,8 @@ type dial struct {
 	service service         // nil: the data socket is a spare
 	gen     uint64          // the generation of the dial
 	ctx     context.Context // ends when the relay cancels the dial, or with Run
+	// forgotten is how many openings were not remembered when the dial began.
+	forgotten uint64
 }
 
 // answer takes a stream:dial from the control socket's reader. It does not
@@ -58,35 +60,36 @@ func (r *runner) admit(c *control, f transport.StreamDial) (*dial, *refusal) {
 	if !c.beginDial() {
 		return nil, refuse(http.StatusServiceUnavailable, "dial on a retired control socket")
 	}
-	ctx, fresh, refusal := r.begin(f)
-	if !fresh {
-		c.endDial()
-		return nil, refusal
-	}
-	return &dial{
+	d := &dial{
 		r:       r,
 		control: c,
 		ticket:  f.Ticket,
 		info:    StreamInfo{ID: f.Stream, Service: f.Service},
 		service: service,
 		gen:     f.Generation,
-		ctx:     ctx,
-	}, nil
+	}
+	fresh, refusal := r.begin(d)
+	if !fresh {
+		c.endDial()
+		return nil, refusal
+	}
+	return d, nil
 }
 
-// begin counts a dial, if it is neither refused nor in flight already.
-func (r *runner) begin(f transport.StreamDial) (ctx context.Context, fresh bool, why *refusal) {
+// begin counts d, if it is neither refused nor in flight already.
+func (r *runner) begin(d *dial) (fresh bool, why *refusal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	why = r.admitLocked(f)
-	if why != nil || r.dials[f.Ticket] != nil {
-		return nil, false, why
+	why = r.admitLocked(d)
+	if why != nil || r.dials[d.ticket] != nil {
+		return false, why
 	}
 	ctx, cancel := context.WithCancelCause(r.ctx)
 	r.active++
-	r.dials[f.Ticket] = cancel
+	r.dials[d.ticket] = cancel
 	r.tasks.Add(1)
-	return ctx, true, nil
+	d.ctx, d.forgotten = ctx, r.openings.forgotten
+	return true, nil
 }
 
 // serviceFor returns the service that a stream asks for.
@@ -101,17 +104,19 @@ func (r *runner) serviceFor(name, proto string) (service, *refusal) {
 	return r.services[name], nil
 }
 
-func (r *runner) admitLocked(f transport.StreamDial) *refusal {
+func (r *runner) admitLocked(d *dial) *refusal {
 	switch {
 	case r.stopping:
 		return refuse(http.StatusServiceUnavailable, "agent stopping")
-	case f.Generation != r.generation:
+	case d.gen != r.generation:
 		// Invariant I1: what was sent to a retired socket must not be served,
 		// though it may arrive late.
 		return refuse(http.StatusServiceUnavailable, "dial of another generation")
+	case len(d.info.ID) > maxStreamID:
+		return errStreamID
 	case r.active >= r.cfg.MaxStreams:
 		return refuse(http.StatusTooManyRequests, "limit of %d streams reached", r.cfg.MaxStreams)
-	case r.openings.onSpare(f.Stream, time.Now()):
+	case r.openings.onSpare(d.info.ID, time.Now()):
 		return refuse(http.StatusServiceUnavailable, transport.ReasonAlreadyOpen)
 	}
 	return nil

@@ -45,6 +45,9 @@ func refuse(status int, format string, args ...any) *refusal {
 	return &refusal{status: status, reason: fmt.Sprintf(format, args...)}
 }
 
+// errStreamID is the refusal of a stream whose ID is too long to be remembered.
+var errStreamID = refuse(http.StatusBadGateway, "the stream's ID has more than %d bytes", maxStreamID)
+
 // asRefusal makes any failure to open a service a refusal.
 func asRefusal(err error) *refusal {
 	var r *refusal

@@ -20,6 +20,29 @@ func (b *Backoff) Next(now time.Time, err error, lasted time.Duration) (time.Dur
 	return b.b.next(now, err, lasted)
 }
 
+// MaxOpenings is how many openings are remembered.
+const MaxOpenings = maxOpenings
+
+// Openings are the streams that an agent has opened.
+type Openings struct{ o openings }
+
+func NewOpenings(spareTimeout time.Duration) *Openings { return &Openings{newOpenings(spareTimeout)} }
+
+// Forgotten is what a spare keeps that is dialed for now.
+func (o *Openings) Forgotten() uint64 { return o.o.forgotten }
+
+// ByDial reports whether a dial may open the stream, which it then has.
+func (o *Openings) ByDial(id string, now time.Time) bool { return o.o.byDial(id, now) }
+
+// BySpare reports whether such a spare may open the stream, which it then has.
+func (o *Openings) BySpare(id string, forgotten uint64, now time.Time) bool {
+	if o.o.mayBeOpen(id, forgotten, now) {
+		return false
+	}
+	o.o.bySpare(id, now)
+	return true
+}
+
 // KeepAliveTimeout is exported for its table.
 func KeepAliveTimeout(value string) (time.Duration, bool) {
 	h := head{keepAlive: [][]byte{[]byte(value)}}

@@ -113,7 +113,9 @@ func (d *dial) mayOpenLocked(f transport.StreamOpen) *refusal {
 		return refuse(http.StatusServiceUnavailable, "agent stopping")
 	case d.gen != r.generation:
 		return refuse(http.StatusServiceUnavailable, "spare of another generation") // invariant I1
-	case r.openings.opened(f.Stream, time.Now()):
+	case len(f.Stream) > maxStreamID:
+		return errStreamID
+	case r.openings.mayBeOpen(f.Stream, d.forgotten, time.Now()):
 		return refuse(http.StatusServiceUnavailable, transport.ReasonAlreadyOpen)
 	}
 	return nil

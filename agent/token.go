@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// tokenSource calls the embedder's Token func, which may hang, panic or call runtime.Goexit. It
-// lets one call at most be in flight, however many attempts give up on it.
+// tokenSource calls the embedder's Token func, which may hang, panic or end its
+// goroutine. It lets one call at most be in flight, however many attempts give
+// up on it.
 type tokenSource struct {
 	// Immutable.
 	mint    func(context.Context) (string, error)
