@@ -16,7 +16,10 @@ import (
 
 // HTTPOptions configure ForwardHTTPWith.
 type HTTPOptions struct {
-	// DialContext dials the service. Nil means net.Dialer's.
+	// DialContext dials the service. Nil means net.Dialer's. A call that fails,
+	// returns no connection or takes longer than Config.DialTimeout is answered
+	// 502, one that panics ends the stream; up to 100 calls that were given up
+	// and have not returned are left behind.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 	// TLSClientConfig is for an https target. Nil means the default.
 	TLSClientConfig *tls.Config
@@ -91,11 +94,13 @@ func (h *forwardHandler) check() error  { return h.err }
 func (h *forwardHandler) proto() string { return transport.ProtoHTTP }
 
 func (h *forwardHandler) start(e env) service {
+	o := h.options
+	o.DialContext = e.dialer(o.DialContext)
 	s := &forwardService{
 		env:  e,
 		base: strings.TrimRight(h.target.EscapedPath(), "/"),
-		host: h.options.Host,
-		hop:  newHop(h.target, &h.options, e.dialTimeout),
+		host: o.Host,
+		hop:  newHop(h.target, &o, e.dialTimeout),
 	}
 	if s.host == "" {
 		s.host = hostHeader(h.target)

@@ -13,7 +13,9 @@ import (
 // TCPOptions configure ForwardTCPWith.
 type TCPOptions struct {
 	// DialContext dials the service. Nil means net.Dialer's, by TCP. The
-	// stream of one that panics is refused.
+	// stream of a call that fails, panics, returns no connection or takes
+	// longer than Config.DialTimeout is refused; up to 100 calls that were
+	// given up and have not returned are left behind.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
@@ -30,15 +32,12 @@ func ForwardTCP(addr string) Handler { return ForwardTCPWith(addr, TCPOptions{})
 
 // ForwardTCPWith is ForwardTCP with options.
 func ForwardTCPWith(addr string, o TCPOptions) Handler {
-	if o.DialContext == nil {
-		o.DialContext = (&net.Dialer{}).DialContext
-	}
 	return &tcpHandler{addr: addr, dial: o.DialContext}
 }
 
 type tcpHandler struct {
 	addr string
-	dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	dial dialFunc // nil: net.Dialer's
 }
 
 func (h *tcpHandler) check() error {
@@ -51,11 +50,12 @@ func (h *tcpHandler) check() error {
 func (h *tcpHandler) proto() string { return transport.ProtoRaw }
 
 func (h *tcpHandler) start(e env) service {
-	return &tcpService{tcpHandler: h, timeout: e.dialTimeout, grace: e.closeTimeout}
+	return &tcpService{addr: h.addr, dial: e.dialer(h.dial), timeout: e.dialTimeout, grace: e.closeTimeout}
 }
 
 type tcpService struct {
-	*tcpHandler
+	addr    string
+	dial    dialFunc
 	timeout time.Duration
 	grace   time.Duration
 }
