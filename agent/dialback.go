@@ -159,9 +159,6 @@ func (d *dial) run() {
 	if s == nil {
 		return
 	}
-	if f := d.r.cfg.Hooks.StreamOpened; f != nil {
-		d.r.events.post(func() { f(d.info) })
-	}
 	end.serve(s)
 }
 
@@ -301,11 +298,15 @@ func (d *dial) landLocked(conn transport.Conn) *dataSocket {
 	return s
 }
 
-// beginLocked makes the data socket that of a stream.
+// beginLocked makes the data socket that of a stream. The hook is queued here,
+// so that it comes before that of the end.
 func (s *dataSocket) beginLocked(info StreamInfo) {
 	s.info, s.begun = info, true
 	s.r.stats.streams.Add(1)
 	s.r.stats.opened.Add(1)
+	if f := s.r.cfg.Hooks.StreamOpened; f != nil {
+		s.r.events.post(func() { f(info) })
+	}
 }
 
 // fail forgets the dial, and refuses it if the relay waits for it.

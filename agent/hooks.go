@@ -29,7 +29,8 @@ type Hooks struct {
 	// DialFailed: a dial-back did not reach the relay, or the relay no longer
 	// wanted it.
 	DialFailed func(StreamInfo, error)
-	// StreamOpened and StreamClosed: a stream began and ended.
+	// StreamOpened and StreamClosed: a stream began and ended. Both are told of
+	// each, also of one whose data socket broke before the relay heard of it.
 	StreamOpened func(StreamInfo)
 	StreamClosed func(StreamInfo)
 }

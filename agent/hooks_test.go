@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -105,4 +107,50 @@ func testHooksPanicAndHangAreContained(t *testing.T) {
 	}
 	close(release)
 	synctest.Wait()
+}
+
+// StreamClosed is told of each stream of which StreamOpened was, and of no
+// other, also if the data socket breaks before the relay has heard of it.
+func TestHooks_OpenedAndClosedArePaired(t *testing.T) {
+	for _, kind := range []string{transport.KindTCP, transport.KindSpare} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newFakeRelay(t)
+				r.pongs = true
+				var log eventLog
+				cfg := r.config()
+				cfg.Hooks = agent.Hooks{StreamOpened: log.hooks().StreamOpened, StreamClosed: log.hooks().StreamClosed}
+				reached := make(chan struct{})
+				cfg.Services["slow"] = agent.ForwardTCPWith("local:22", agent.TCPOptions{DialContext: func(context.Context, string, string) (net.Conn, error) {
+					<-reached
+					conn, _ := net.Pipe()
+					return conn, nil
+				}})
+				a := run(t, cfg)
+				c := r.next(1)
+				if kind == transport.KindTCP {
+					r.refuseWith(func(w http.ResponseWriter, req *http.Request) bool {
+						if strings.HasSuffix(req.URL.Path, "/v2/dial") {
+							r.accept(w, req).CloseNow()
+							return true
+						}
+						return false
+					})
+					close(reached)
+					c.dial(transport.StreamDial{Ticket: "a", Service: "slow"})
+				} else {
+					s := c.spare("t")
+					s.open(transport.StreamOpen{Stream: "s-a", Service: "slow"}, "bytes")
+					synctest.Wait()
+					s.CloseNow()
+					synctest.Wait()
+					close(reached)
+				}
+				log.want(t, "opened a", "closed a")
+				if st := a.Stats(); st.StreamsOpened != 1 || st.Streams != 0 {
+					t.Errorf("Stats: %+v", st)
+				}
+			})
+		})
+	}
 }

@@ -32,9 +32,6 @@ func (d *dial) runSpare() {
 		s.closeWith(transport.CloseInternal, "")
 		return
 	}
-	if f := d.r.cfg.Hooks.StreamOpened; f != nil {
-		d.r.events.post(func() { f(s.info) })
-	}
 	end.serve(s)
 }
 
