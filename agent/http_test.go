@@ -107,3 +107,54 @@ func testHTTPHandler(t *testing.T) {
 		t.Errorf("got %q, want another stream after a panic", got)
 	}
 }
+
+// The context of a request ends when its client leaves, also while nobody reads
+// the request's body. That of a stream which the handler has taken over is its
+// own until it returns.
+func TestHTTP_ContextEndsWithTheClient(t *testing.T) {
+	for _, tt := range []struct {
+		name, request string
+		hijack        bool
+	}{
+		{"no body", get, false},
+		{"a body that is not read", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nten bytes!", false},
+		{"a body of which half has come", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nfive!", false},
+		{"taken over", get, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				requests := make(chan context.Context, 1)
+				release := make(chan struct{})
+				c := serving(t, newFakeRelay(t), agent.HTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if tt.hijack {
+						conn, _, err := http.NewResponseController(w).Hijack()
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						defer conn.Close()
+					}
+					requests <- r.Context()
+					<-release
+				})))
+				s := bareStream(c, "t")
+				s.write(tt.request)
+				ctx := receive(t, requests, "a request")
+				time.Sleep(time.Hour)
+				if ctx.Err() != nil {
+					t.Fatalf("the context ended with %v before its client left", ctx.Err())
+				}
+				s.Close(transport.CloseGoingAway, "")
+				time.Sleep(time.Minute)
+				if ended := ctx.Err() != nil; ended == tt.hijack {
+					t.Errorf("the client has left: the context has ended: %v, want %v", ended, !tt.hijack)
+				}
+				close(release)
+				synctest.Wait()
+				if ctx.Err() == nil {
+					t.Error("the handler has returned, its context has not ended")
+				}
+			})
+		})
+	}
+}

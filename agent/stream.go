@@ -21,8 +21,11 @@ type StreamInfo struct {
 // must Close it, also after an error.
 type Stream struct {
 	*transport.StreamConn
-	socket   *dataSocket
-	hijacked atomic.Bool // a handler of HTTP has taken it over
+	socket *dataSocket
+
+	// For HTTP only.
+	cancel   context.CancelFunc // ends the context of its requests; set before the first one
+	hijacked atomic.Bool        // a handler has taken it over
 }
 
 func newStream(s *dataSocket) *Stream {
