@@ -52,7 +52,8 @@ func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}
 	client.SetDeadline(time.Time{})
 	early, _ := brw.Reader.Peek(brw.Reader.Buffered())
-	u := &upgraded{st: st, client: client, early: early, host: body, limit: s.cfg.StallTimeout}
+	u := &upgraded{st: st, client: client, early: early, host: body, ended: make(chan struct{})}
+	u.limit, u.closing = s.cfg.StallTimeout, s.cfg.CloseTimeout
 	u.out = &stallWriter{client, s.cfg.StallTimeout}
 	if out.webSocket {
 		u.ws = transport.NewPassthrough(u.out)
@@ -75,17 +76,22 @@ func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Req
 
 // upgraded is a client's connection after a 101, joined with its host's.
 type upgraded struct {
-	st     *stream
-	client duplexConn
-	out    io.Writer              // to client
-	ws     *transport.Passthrough // out, if this is a WebSocket; else nil
-	early  []byte                 // what the client sent together with its request
-	host   *upgradedBody
-	limit  time.Duration
+	// Immutable after upgrade.
+	st      *stream
+	client  duplexConn
+	out     io.Writer              // to client
+	ws      *transport.Passthrough // out, if this is a WebSocket; else nil
+	host    *upgradedBody
+	limit   time.Duration // StallTimeout
+	closing time.Duration // CloseTimeout
+	ended   chan struct{} // closed when the first end has done all
+
+	early []byte // what the client sent together with its request; owned by copyToHost
 
 	// Guarded by mu.
-	mu    sync.Mutex
-	quiet *time.Timer // ends the stream; nil until the client has half closed
+	mu     sync.Mutex
+	ending bool        // end was called
+	quiet  *time.Timer // ends the stream; nil until the client has half closed
 }
 
 // duplexConn is what is needed of a hijacked connection.
@@ -98,8 +104,7 @@ type duplexConn interface {
 func (u *upgraded) run() {
 	stop := context.AfterFunc(u.st.ctx, func() {
 		if err := u.st.aborted(); err != nil {
-			u.end(err)
-			u.host.Close()
+			u.abort(err)
 		}
 	})
 	defer stop()
@@ -112,14 +117,36 @@ func (u *upgraded) run() {
 	u.client.Close()
 }
 
+// abort ends both sides for the reason err. The host's is the first: from then on
+// nothing of the client gets there, however long the client takes to be told why.
+func (u *upgraded) abort(err error) {
+	u.host.Close()
+	cut := time.AfterFunc(u.closing, func() { u.client.Close() })
+	defer cut.Stop()
+	u.end(err)
+}
+
 // end ends the client's side for the reason err: with its close code, if this
-// is a WebSocket between two frames.
+// is a WebSocket between two frames. A call that is not the first waits for it.
 func (u *upgraded) end(err error) {
+	if !u.first() {
+		<-u.ended
+		return
+	}
+	defer close(u.ended)
 	if u.ws != nil {
 		f := Describe(err)
 		u.ws.Close(f.Close, f.Message)
 	}
 	u.client.Close()
+}
+
+func (u *upgraded) first() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	was := u.ending
+	u.ending = true
+	return !was
 }
 
 // copyToHost ends with a half close: the other direction goes on.
