@@ -317,3 +317,7 @@ type upgradedBody struct{ *httpBody }
 func (b *upgradedBody) Read(p []byte) (int, error)  { return b.hs.br.Read(p) }
 func (b *upgradedBody) Write(p []byte) (int, error) { return b.hs.Write(p) }
 func (b *upgradedBody) CloseWrite() error           { return b.hs.CloseWrite() }
+
+// over reports, once Read has ended, whether the stream takes nothing any more
+// either.
+func (b *upgradedBody) over() bool { return b.hs.broken.Load() }

@@ -91,7 +91,7 @@ type upgraded struct {
 	// Guarded by mu.
 	mu     sync.Mutex
 	ending bool        // end was called
-	quiet  *time.Timer // ends the stream; nil until the client has half closed
+	last   *time.Timer // ends the stream; nil until one side has ended
 }
 
 // duplexConn is what is needed of a hijacked connection.
@@ -162,27 +162,37 @@ func (u *upgraded) copyToHost() {
 		return
 	}
 	u.host.CloseWrite()
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.quiet = time.AfterFunc(u.limit, func() { u.host.Close() })
+	u.endLater(u.host)
 }
 
-// heard is called when bytes of the host have come. A client that has closed
-// altogether looks like one that has half closed until something is sent to it;
-// a host that is quiet for StallTimeout must not keep its connection.
+// endLater closes the side that goes on alone, unless it ends within StallTimeout.
+// A client that has closed altogether looks like one that has half closed until
+// something is sent to it; a host that is quiet must not keep its connection. And
+// a client whose host is gone may have much to read before it sees that, but need
+// not close.
+func (u *upgraded) endLater(side io.Closer) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.last != nil {
+		u.last.Stop()
+	}
+	u.last = time.AfterFunc(u.limit, func() { side.Close() })
+}
+
+// heard is called when bytes of the host have come.
 func (u *upgraded) heard() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.quiet != nil {
-		u.quiet.Reset(u.limit)
+	if u.last != nil {
+		u.last.Reset(u.limit)
 	}
 }
 
 func (u *upgraded) over() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.quiet != nil {
-		u.quiet.Stop()
+	if u.last != nil {
+		u.last.Stop()
 	}
 }
 
@@ -197,6 +207,9 @@ func (u *upgraded) copyToClient() {
 	err := copyBytes(u.out, u)
 	if cw, ok := u.client.(interface{ CloseWrite() error }); ok && err == nil {
 		cw.CloseWrite()
+		if u.host.over() {
+			u.endLater(u.client)
+		}
 		return
 	}
 	u.end(u.st.why(ErrStreamClosed))

@@ -83,3 +83,29 @@ func TestRevoke_UpgradeWhoseClientTakesNothing(t *testing.T) {
 		settled(t, s, "CloseTimeout after the revoke")
 	})
 }
+
+// A host that has ended its data socket with 1000 takes nothing more. Its client
+// reads to the end, and does not keep the stream if it stays after that.
+func TestUpgrade_HostThatHasEndedIsLeft(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := server(t, nil)
+		s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) {
+			c, err := transport.Accept(w, r, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			c.Write(transport.Text, []byte("bye"))
+			c.CloseNow()
+			<-c.Done()
+		}), nil)
+		client, br := upgraded(t, s)
+		defer client.Close()
+		time.Sleep(5*time.Minute - time.Second) // StallTimeout
+		if b, err := io.ReadAll(br); string(b) != "\x81\x03bye" || err != nil {
+			t.Errorf("a client that is slow to read: %q, %v; want all that its host has sent", b, err)
+		}
+		time.Sleep(2 * time.Second)
+		settled(t, s, "StallTimeout after the host has ended")
+	})
+}
