@@ -104,7 +104,7 @@ type Config struct {
 	// MaxSpares bounds the data sockets to one host in use that agents dial in
 	// advance for this node: a stream that gets one costs one round trip to
 	// the host instead of four. They are kept for PoolIdle. Zero means 2,
-	// negative none.
+	// negative none, and more than MaxPendingDials as many as that.
 	MaxSpares int
 	// MaxBody bounds a request body in bytes; a larger one is answered 413
 	// before the rest is read. Zero means no limit.
@@ -149,7 +149,8 @@ type Config struct {
 	// idle NAT mappings open. Zero means 15 seconds.
 	DataPing time.Duration
 	// PoolIdle is how long an idle stream to an agent is kept for the next
-	// request, and a spare for the next stream. Zero means 90 seconds; it must exceed a second.
+	// request, and a spare for the next stream. Zero means 90 seconds; it must
+	// exceed a second.
 	PoolIdle time.Duration
 	// PingBatch is how long pings of hosts are collected for one call of the
 	// Store. Zero means 250 milliseconds.
@@ -211,6 +212,9 @@ const (
 	controlBuffer = 128
 )
 
+// longest is what a longer duration is cut to: the sum of a few must not overflow.
+const longest = 50 * 365 * 24 * time.Hour
+
 var nodeIDPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 
 // withDefaults returns a copy of c with every zero value filled in.
@@ -219,7 +223,16 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("relay: Config.Store is required (store/memory for one process)")
 	}
 	var bad error
+	var durations []*time.Duration
+	orDefault := func(v *time.Duration, def time.Duration) { // negative values mean "none"
+		durations = append(durations, v)
+		if *v == 0 {
+			*v = def
+		}
+		*v = max(*v, 0)
+	}
 	positive := func(name string, v *time.Duration, def time.Duration) {
+		durations = append(durations, v)
 		if *v == 0 {
 			*v = def
 		}
@@ -281,6 +294,11 @@ func (c Config) withDefaults() (Config, error) {
 	case len(c.Node.Key) > 0 && len(c.Node.Key) < 16:
 		return c, errors.New("relay: Config.Node.Key is shorter than 16 bytes")
 	}
+	for _, d := range durations {
+		*d = min(*d, longest)
+	}
+	c.MaxHeader = min(c.MaxHeader, 1<<30)
+	c.AcceptRate = min(c.AcceptRate, 1e9)
 	if c.ReplayBuffer == 0 {
 		c.ReplayBuffer = 64 << 10
 	}
@@ -288,6 +306,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.MaxSpares == 0 {
 		c.MaxSpares = 2
 	}
+	c.MaxSpares = min(c.MaxSpares, c.MaxPendingDials)
 	if c.MaxIdleStreams == 0 {
 		c.MaxIdleStreams = 128
 	}
@@ -308,14 +327,6 @@ func (c Config) withDefaults() (Config, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c, nil
-}
-
-// orDefault fills a duration whose negative values mean "none".
-func orDefault(v *time.Duration, def time.Duration) {
-	if *v == 0 {
-		*v = def
-	}
-	*v = max(*v, 0)
 }
 
 // randomHex returns n random bytes in hex.

@@ -158,7 +158,7 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, hostID strin
 }
 
 func (s *Server) retryAfter() string {
-	return strconv.Itoa(int(math.Ceil(s.cfg.RetryAfter.Seconds())))
+	return strconv.FormatInt(int64(math.Ceil(s.cfg.RetryAfter.Seconds())), 10)
 }
 
 func errorBody(f Failure) []byte {

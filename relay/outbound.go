@@ -289,7 +289,7 @@ type limitedBody struct {
 }
 
 func (b *limitedBody) Read(p []byte) (int, error) {
-	if int64(len(p)) > b.left+1 {
+	if int64(len(p)) > b.left { // one byte more tells that the body is larger
 		p = p[:b.left+1]
 	}
 	n, err := b.r.Read(p)
