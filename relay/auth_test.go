@@ -11,12 +11,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dialback/dialback/agent"
 	"github.com/dialback/dialback/relay"
 	"github.com/dialback/dialback/relaytest"
+	"github.com/dialback/dialback/store"
 	"github.com/dialback/dialback/store/memory"
+	"github.com/dialback/dialback/store/storetest"
 	"github.com/dialback/dialback/transport"
 )
 
@@ -319,6 +322,77 @@ func TestLimits_HostsPerNodeAndRate(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		s2.MustConnect("h3", relaytest.HostConfig{})
+	})
+}
+
+// A host that comes back to a full node is no host more, even if its old socket
+// is half-open; its place is never had twice, however many come at once.
+func TestLimits_HostComesBackToAFullNode(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := storetest.NewFaulty(memory.New())
+		s := server(t, func(c *relay.Config) { c.MaxHosts, c.Store = 2, st })
+		full := func(why string) {
+			t.Helper()
+			synctest.Wait()
+			if n := s.Relay.Stats().Hosts; n != 2 {
+				t.Errorf("%s: %d hosts, want 2", why, n)
+			}
+			if _, err := s.Connect("another", relaytest.HostConfig{}); err == nil {
+				t.Errorf("%s: another host was let in", why)
+			}
+		}
+		s.MustConnect("a", relaytest.HostConfig{}).Freeze()
+		s.MustConnect("b", relaytest.HostConfig{})
+		full("two hosts")
+		s.MustConnect("a", relaytest.HostConfig{OnDial: relaytest.AnswerText("back")})
+		get(s, "/hosts/a/").want(t, "the host is back", 200, "back")
+		full("after the return")
+		time.Sleep(2 * time.Second) // CloseTimeout: the old socket has ended
+		full("after the end of the old socket")
+
+		st.Set("Claim", storetest.Fault{Delay: 500 * time.Millisecond})
+		var wg sync.WaitGroup
+		in := make(chan *relaytest.Host, 6)
+		for _, id := range []string{"b", "c", "b", "c", "b", "c"} {
+			wg.Go(func() {
+				if h, err := s.Connect(id, relaytest.HostConfig{}); err == nil {
+					in <- h
+				}
+			})
+		}
+		wg.Wait()
+		if len(in) != 1 {
+			t.Fatalf("%d sockets were let in at once, want one, of the host that is there", len(in))
+		}
+		full("after many at once")
+		time.Sleep(2 * time.Second)
+		(<-in).Close()
+		time.Sleep(2 * time.Second)
+		s.MustConnect("c", relaytest.HostConfig{})
+		full("after one has left and another come")
+	})
+}
+
+// A newcomer that ends before it has taken over leaves the place to the old socket.
+func TestLimits_HostThatIsNotBackAfterAll(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := storetest.NewFaulty(memory.New())
+		s := server(t, func(c *relay.Config) { c.MaxHosts, c.Store = 1, st })
+		old := s.MustConnect("a", relaytest.HostConfig{})
+		st.Set("Claim", storetest.Fault{Err: store.ErrRetired})
+		for range 2 {
+			if h, err := s.Connect("a", relaytest.HostConfig{}); err == nil {
+				wantClosed(t, h, "the newcomer", transport.CloseReplaced)
+			}
+			time.Sleep(2 * time.Second)
+			wantOpen(t, old, "the old socket")
+			if n := s.Relay.Stats().Hosts; n != 1 {
+				t.Errorf("%d hosts, want 1", n)
+			}
+			if _, err := s.Connect("b", relaytest.HostConfig{}); err == nil {
+				t.Error("another host was let in")
+			}
+		}
 	})
 }
 

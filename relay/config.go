@@ -90,7 +90,8 @@ type Config struct {
 	StoreOutage StoreOutage
 
 	// MaxHosts bounds the control sockets on this node; more are answered 503
-	// node_limit. Zero means no limit.
+	// node_limit. A socket that takes over from its host's current one counts
+	// once that has ended. Zero means no limit.
 	MaxHosts int
 	// MaxStreams bounds the streams and exchanges of one host on this node;
 	// more are answered 429 host_limit. Zero means 1,000.

@@ -91,7 +91,7 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if err := s.admitHost(); err != nil {
+	if err := s.admitHost(hub); err != nil {
 		s.writeError(w, r, hostID, err)
 		return
 	}
@@ -100,21 +100,19 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 		CloseTimeout: s.cfg.CloseTimeout, BufferSize: controlBuffer,
 	}})
 	if err != nil {
-		s.stats.hosts.Add(-1)
+		s.dismissHost(hub)
 		return
 	}
 	c := &controlConn{srv: s, hub: hub, conn: conn, nth: s.controls.Add(1), att: att, revoked: revoked}
-	accepted = true
 	if !id.ExpiresAt.IsZero() {
 		c.mu.Lock() // it may fire at once
 		c.expiry = time.AfterFunc(time.Until(id.ExpiresAt), func() { s.spawn(c.expired) })
 		c.mu.Unlock()
 	}
 	// The handler returns, so that net/http's buffers and stack are freed.
-	if !s.spawn(c.run) {
+	if accepted = s.spawn(c.run); !accepted {
 		conn.CloseNow()
-		s.stats.hosts.Add(-1)
-		s.registry.release(c.hub)
+		s.dismissHost(hub)
 	}
 }
 

@@ -16,6 +16,7 @@ type hub struct {
 	// across I/O.
 	mu       sync.Mutex
 	current  *controlConn  // nil while no routable socket of the host is here
+	guest    bool          // one socket of the host more is here than count against MaxHosts
 	changed  chan struct{} // closed when current changes; nil when nobody waits
 	goneAt   time.Time     // when the last current socket left; zero before
 	dials    int           // that wait for a dial-back
@@ -118,6 +119,30 @@ func (h *hub) here() *controlConn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.current
+}
+
+// addGuest lets a socket in on a full node if it is going to take over from the
+// current one: the host is there already, and that socket may be half-open. There
+// is one guest at a time.
+func (h *hub) addGuest() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.current == nil || h.guest {
+		return false
+	}
+	h.guest = true
+	return true
+}
+
+// endGuest is called when a socket of the host has ended. It reports whether the
+// place of that one is still needed: the guest has it from now on, if it is not
+// the one that has ended.
+func (h *hub) endGuest() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	was := h.guest
+	h.guest = false
+	return was
 }
 
 // beginDial counts a dial against the limit.

@@ -101,7 +101,7 @@ func (c *controlConn) ended(err error) {
 		c.detachedHook(store.ReasonGone)
 		c.srv.log.Info("host left", slog.String("host", c.hub.hostID), slog.Any("reason", endReason(err)))
 	}
-	c.srv.stats.hosts.Add(-1)
+	c.srv.dismissHost(c.hub)
 	c.srv.registry.release(c.hub)
 	<-c.conn.Done() // its closing goroutines, CloseTimeout at most
 }

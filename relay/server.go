@@ -114,9 +114,9 @@ func (s *Server) linger(h *hub) {
 	time.AfterFunc(s.cfg.ReconnectGrace, func() { s.registry.release(h) })
 }
 
-// admitHost checks, before the upgrade, whether one more control socket may
-// come, and counts it.
-func (s *Server) admitHost() error {
+// admitHost checks, before the upgrade, whether one more control socket of h's
+// host may come, and counts it until dismissHost.
+func (s *Server) admitHost(h *hub) error {
 	if err := s.accepting(false); err != nil {
 		return err
 	}
@@ -126,9 +126,21 @@ func (s *Server) admitHost() error {
 	if s.limiter != nil && !s.limiter.Allow() {
 		return Deny(ErrNodeLimit, "too many control sockets at once")
 	}
-	if n := s.stats.hosts.Add(1); s.cfg.MaxHosts > 0 && n > int64(s.cfg.MaxHosts) {
-		s.stats.hosts.Add(-1)
+	for n := s.stats.hosts.Load(); s.cfg.MaxHosts == 0 || n < int64(s.cfg.MaxHosts); n = s.stats.hosts.Load() {
+		if s.stats.hosts.CompareAndSwap(n, n+1) {
+			return nil
+		}
+	}
+	if !h.addGuest() {
 		return ErrNodeLimit
 	}
 	return nil
+}
+
+// dismissHost is called when a control socket of h's host has ended, or did not
+// come after all.
+func (s *Server) dismissHost(h *hub) {
+	if !h.endGuest() {
+		s.stats.hosts.Add(-1)
+	}
 }
