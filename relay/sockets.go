@@ -143,10 +143,24 @@ func (r *recorder) flushAll() {
 // Sockets lists the client and dial sockets of a host's streams, on all nodes,
 // as the Store knows them: at most limit with an ID above after. Exchanges, and
 // streams of less than a second, leave no record; the others are written
-// behind, and one may be missing or a few minutes late.
+// behind, and one may be missing or a few minutes late. It fails with
+// ErrStoreUnavailable, and with ctx's own error when that ends first.
 func (s *Server) Sockets(ctx context.Context, hostID, after string, limit int) ([]store.Attachment, error) {
+	if err := checkHostID(hostID); err != nil {
+		return nil, err
+	}
 	if s.outage.out() {
 		return nil, ErrStoreUnavailable
 	}
-	return s.cfg.Store.Sockets(ctx, hostID, after, limit)
+	sctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+	defer cancel()
+	list, err := s.cfg.Store.Sockets(sctx, hostID, after, limit)
+	switch {
+	case err != nil && ctx.Err() != nil: // which says nothing of the Store
+		return nil, ctx.Err()
+	case failed(err):
+		s.outage.observe(err)
+		return nil, ErrStoreUnavailable
+	}
+	return list, err
 }

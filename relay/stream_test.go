@@ -452,6 +452,34 @@ func TestRevoke_CallerHasLeft(t *testing.T) {
 	})
 }
 
+// Sockets takes StoreTimeout at most, as every call of the Store, and says what
+// has failed: the Store, the caller's own context, or the host ID.
+func TestSockets_Failures(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		st := storetest.NewFaulty(memory.New())
+		s := server(t, func(c *relay.Config) { c.Store = st })
+		if _, err := s.Relay.Sockets(t.Context(), "a/b", "", 10); !errors.Is(err, relay.ErrBadRequest) {
+			t.Errorf("of no host ID: %v, want ErrBadRequest", err)
+		}
+		if _, err := s.Relay.Sockets(t.Context(), "h", "", -1); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("of a negative limit: %v, want ErrInvalid", err)
+		}
+		st.Set("Sockets", storetest.Fault{Hang: true})
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		if _, err := s.Relay.Sockets(ctx, "h", "", 10); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the caller's context has ended: %v, want its error", err)
+		}
+		if _, err := s.Relay.Sockets(t.Context(), "h", "", 10); !errors.Is(err, relay.ErrStoreUnavailable) {
+			t.Errorf("the Store hangs: %v, want ErrStoreUnavailable", err)
+		}
+		if took := time.Since(start); took != 1500*time.Millisecond {
+			t.Errorf("both took %v, want 500 ms and StoreTimeout", took)
+		}
+	})
+}
+
 // A WebSocket to an agent's service is bytes to the relay, and its client is
 // told all the same: 4403 when revoked, 4401 when its credentials expire, 4410
 // when the host's data socket is lost.
