@@ -35,14 +35,11 @@ func NewCluster(t testing.TB, n int, o *Options) *Cluster {
 	network := &memnet.Network{}
 	for i := range n {
 		addr := fmt.Sprintf("node%d.test:80", i)
-		gate := storetest.NewFaulty(c.Store)
 		cfg := relay.Config{
-			Store: gate, AuthorizeHost: relay.AllowAll, AuthorizeClient: relay.AllowAll,
+			Store: c.Store, AuthorizeHost: relay.AllowAll, AuthorizeClient: relay.AllowAll,
 			Node: relay.Node{ID: fmt.Sprintf("node%d", i), URL: "http://" + addr, Key: clusterKey, DialContext: network.DialContext},
 		}
-		node := newServer(t, network, addr, cfg, o)
-		node.gate = gate
-		c.Nodes = append(c.Nodes, node)
+		c.Nodes = append(c.Nodes, newServer(t, network, addr, cfg, o))
 	}
 	return c
 }
@@ -67,25 +64,26 @@ func (c *Cluster) Balanced(first int) *http.Transport {
 
 var errKilled = errors.New("relaytest: the node was killed")
 
-// Kill ends the node as kill -9 does: its connections break, its address
-// refuses, and the Store learns nothing.
+// Kill ends the node as kill -9 does: its connections break, it makes no new
+// ones, its address refuses, and the Store learns nothing.
 func (s *Server) Kill() {
 	s.gate.Set("*", storetest.Fault{Err: errKilled})
-	s.http.Close()
 	s.mu.Lock()
-	conns := s.accepted
+	s.killed = true
+	conns := s.conns
 	s.mu.Unlock()
+	s.http.Close()
 	for _, c := range conns {
 		c.Cut()
 	}
 }
 
 // Freeze stops the node as SIGSTOP does, for the network: no byte gets in or
-// out any more, and what connects to it waits.
+// out any more, what connects to it waits, and so does what it connects to.
 func (s *Server) Freeze() {
 	s.mu.Lock()
 	s.frozen = true
-	conns := s.accepted
+	conns := s.conns
 	s.mu.Unlock()
 	for _, c := range conns {
 		c.Freeze()
@@ -100,15 +98,54 @@ type listener struct {
 
 func (l *listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
-	if mc, ok := c.(*memnet.Conn); ok {
-		l.s.mu.Lock()
-		l.s.accepted = append(l.s.accepted, mc)
-		if l.s.frozen {
-			mc.Freeze()
-		}
-		l.s.mu.Unlock()
+	if err == nil {
+		l.s.remember(c)
 	}
 	return c, err
+}
+
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// dialFrom is how the node connects to others: with dial, unless it is frozen or
+// killed. Nil means net.Dialer's, as in a relay.Node.
+func (s *Server) dialFrom(dial dialFunc) dialFunc {
+	if dial == nil {
+		dial = (&net.Dialer{}).DialContext
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		s.mu.Lock()
+		frozen, killed := s.frozen, s.killed
+		s.mu.Unlock()
+		switch {
+		case killed:
+			return nil, errKilled
+		case frozen:
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		c, err := dial(ctx, network, addr)
+		if err == nil {
+			s.remember(c)
+		}
+		return c, err
+	}
+}
+
+// remember keeps a connection of the node, which may be frozen or killed by now.
+func (s *Server) remember(c net.Conn) {
+	mc, ok := c.(*memnet.Conn)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns = append(s.conns, mc)
+	switch {
+	case s.killed:
+		mc.Cut()
+	case s.frozen:
+		mc.Freeze()
+	}
 }
 
 // DialBackAs answers a dial through this node, whichever node sent it.

@@ -40,13 +40,14 @@ type Server struct {
 	net  *memnet.Network
 	http *http.Server
 	open *conns
-	gate *storetest.Faulty // of a node of a Cluster: before its Store
+	gate *storetest.Faulty // before the relay's Store
 
 	mu       sync.Mutex
 	dead     chan struct{} // closed by Close
 	attached chan struct{} // closed, and replaced, when a host attaches
-	accepted []*memnet.Conn
+	conns    []*memnet.Conn
 	frozen   bool
+	killed   bool
 }
 
 // Options change what NewServer makes; nil means none of it.
@@ -80,6 +81,9 @@ func newServer(t testing.TB, network *memnet.Network, addr string, cfg relay.Con
 		o.Config(&cfg)
 	}
 	s := &Server{Store: cfg.Store, URL: "http://" + addr + o.Prefix, t: t, addr: addr, net: network, dead: make(chan struct{}), attached: make(chan struct{})}
+	s.gate = storetest.NewFaulty(cfg.Store)
+	cfg.Store = s.gate
+	cfg.Node.DialContext = s.dialFrom(cfg.Node.DialContext)
 	told := cfg.Hooks.HostAttached
 	cfg.Hooks.HostAttached = func(a store.Attachment) {
 		if told != nil {

@@ -2,6 +2,7 @@ package relaytest_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -124,6 +125,58 @@ func TestCluster_KillAndFreeze(t *testing.T) {
 			t.Errorf("a frozen node answers: %v", err)
 		}
 	})
+}
+
+// A single server can be killed as well.
+func TestServer_Kill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := relaytest.NewServer(t, nil)
+		h := s.MustConnect("h", relaytest.HostConfig{})
+		s.Kill()
+		<-h.Closed()
+		if _, _, err := s.Do("GET", "/health", nil); err == nil {
+			t.Error("a killed server answers")
+		}
+		s.Close()
+		if _, err := s.Store.Current(context.Background(), "h"); err != nil {
+			t.Errorf("the Store has learned of the end: %v", err)
+		}
+	})
+}
+
+// What a node that is frozen or killed would say to the others does not arrive,
+// on a new connection or on one that it has.
+func TestCluster_NothingGetsOut(t *testing.T) {
+	for name, stop := range map[string]func(*relaytest.Server){"freeze": (*relaytest.Server).Freeze, "kill": (*relaytest.Server).Kill} {
+		for _, known := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, connection %v", name, known), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := relaytest.NewCluster(t, 2, nil)
+					h := c.Nodes[1].MustConnect("h", relaytest.HostConfig{Proto: 3})
+					time.Sleep(3 * time.Second) // the nodes know each other
+					dial := func() {
+						ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+						defer cancel()
+						if conn, err := c.Nodes[0].Relay.Dial(ctx, "h", relay.Target{}); err == nil {
+							conn.Close()
+						}
+					}
+					if known {
+						dial()
+						<-h.Dials()
+					}
+					stop(c.Nodes[0])
+					dial()
+					time.Sleep(10 * time.Second)
+					select {
+					case <-h.Dials():
+						t.Error("a call of the other node has arrived")
+					default:
+					}
+				})
+			})
+		}
+	}
 }
 
 // A store that loses everything is filled again by the nodes.
