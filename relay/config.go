@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/dialback/dialback/store"
@@ -278,6 +278,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, bad
 	case c.MaxBody < 0:
 		return c, errors.New("relay: Config.MaxBody is negative")
+	case c.StoreOutage != ServeLocal && c.StoreOutage != FailClosed:
+		return c, fmt.Errorf("relay: Config.StoreOutage is %d, not ServeLocal or FailClosed", c.StoreOutage)
 	case c.AcceptRate < 0:
 		return c, errors.New("relay: Config.AcceptRate is negative")
 	case c.PoolIdle <= time.Second:
@@ -290,8 +292,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("relay: Config.Node.ID %q is not [A-Za-z0-9_-]{1,32}", c.Node.ID)
 	case c.Node.URL != "" && len(c.Node.Key) == 0:
 		return c, errors.New("relay: Config.Node.Key is required with Node.URL: all nodes share it")
-	case c.Node.URL != "" && !strings.HasPrefix(c.Node.URL, "http://") && !strings.HasPrefix(c.Node.URL, "https://"):
-		return c, errors.New("relay: Config.Node.URL is not an http or https URL")
+	case c.Node.URL != "" && !isNodeURL(c.Node.URL):
+		return c, errors.New("relay: Config.Node.URL is not an http or https URL of a host and a path only")
 	case len(c.Node.Key) > 0 && len(c.Node.Key) < 16:
 		return c, errors.New("relay: Config.Node.Key is shorter than 16 bytes")
 	}
@@ -328,6 +330,13 @@ func (c Config) withDefaults() (Config, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c, nil
+}
+
+// isNodeURL reports whether raw is where other nodes can reach a mount point.
+func isNodeURL(raw string) bool {
+	u, err := url.Parse(raw)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" &&
+		u.User == nil && u.RawQuery == "" && u.Fragment == ""
 }
 
 // randomHex returns n random bytes in hex.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -218,17 +219,42 @@ func TestClose_EndsEverything(t *testing.T) {
 }
 
 func TestNew_ChecksTheConfig(t *testing.T) {
-	for name, cfg := range map[string]relay.Config{
-		"no Store":        {},
-		"negative":        {Store: memory.New(), DialTimeout: -1},
-		"node id":         {Store: memory.New(), Node: relay.Node{ID: "a b"}},
-		"short key":       {Store: memory.New(), Node: relay.Node{Key: []byte("short")}},
-		"ttl below stale": {Store: memory.New(), RowTTL: time.Second},
+	node := func(url string) relay.Config {
+		return relay.Config{Store: memory.New(), Node: relay.Node{URL: url, Key: []byte("a key that all share")}}
+	}
+	for _, tt := range []struct {
+		name string
+		cfg  relay.Config
+		want string // in the error
+	}{
+		{"no Store", relay.Config{}, "Store"},
+		{"negative", relay.Config{Store: memory.New(), DialTimeout: -1}, "DialTimeout"},
+		{"node id", relay.Config{Store: memory.New(), Node: relay.Node{ID: "a b"}}, "Node.ID"},
+		{"short key", relay.Config{Store: memory.New(), Node: relay.Node{Key: []byte("short")}}, "Node.Key"},
+		{"ttl below stale", relay.Config{Store: memory.New(), RowTTL: time.Second}, "RowTTL"},
+		{"unknown StoreOutage", relay.Config{Store: memory.New(), StoreOutage: 7}, "StoreOutage"},
+		{"node URL without a host", node("http://"), "Node.URL"},
+		{"node URL with a port only", node("http://:8080"), "Node.URL"},
+		{"node URL of another scheme", node("ws://a.example"), "Node.URL"},
+		{"node URL with credentials", node("http://me:pass@a.example"), "Node.URL"},
+		{"node URL with a query", node("http://a.example/?x=y"), "Node.URL"},
+		{"no URL", node("http://[::1"), "Node.URL"},
 	} {
-		if s, err := relay.New(cfg); err == nil {
+		s, err := relay.New(tt.cfg)
+		if err == nil {
 			s.Close()
-			t.Errorf("%s: no error", name)
+			t.Errorf("%s: no error", tt.name)
+		} else if !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "pass") {
+			t.Errorf("%s: %v, want one that names %s", tt.name, err, tt.want)
 		}
+	}
+	for _, url := range []string{"http://10.0.0.7:8080", "https://a.example/relay/", "HTTP://a.example"} {
+		s, err := relay.New(node(url))
+		if err != nil {
+			t.Errorf("%s: %v", url, err)
+			continue
+		}
+		s.Close()
 	}
 }
 
