@@ -20,9 +20,10 @@ type AcceptOptions struct {
 }
 
 // Accept upgrades the request; o may be nil. It follows Unwrap to find the
-// Hijacker, and clears the deadlines of the server. Origin is the caller's to
-// check. After it returns the handler may return: the connection lives on by
-// itself, and is the caller's to close. On an error an answer has been written.
+// Hijacker, and clears the deadlines of the server: the handshake's answer has
+// WriteTimeout, as any other write. Origin is the caller's to check. After it
+// returns the handler may return: the connection lives on by itself, and is the
+// caller's to close. On an error an answer has been written.
 func Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions) (Conn, error) {
 	if o == nil {
 		o = &AcceptOptions{}
@@ -35,6 +36,11 @@ func Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions) (Conn, err
 	if o.Subprotocol != "" {
 		wo.Subprotocols = []string{o.Subprotocol}
 	}
+	var answered time.Time // no limit
+	if d := c.opts.WriteTimeout; d > 0 {
+		answered = time.Now().Add(d)
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(answered)
 	hw := &hijackWriter{ResponseWriter: w, conn: c}
 	if hijackable(w) {
 		w = hw

@@ -155,12 +155,18 @@ func TestAccept_KeepsWhatCameWithTheHandshake(t *testing.T) {
 	}
 }
 
-// ReadTimeout and WriteTimeout of the embedder's server are for requests.
+// ReadTimeout and WriteTimeout of the embedder's server are for requests; a
+// handshake that is answered after them is answered nevertheless.
 func TestAccept_OutlivesTheDeadlinesOfTheServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemServer(t, &http.Server{
 			ReadTimeout: time.Second, WriteTimeout: time.Second, IdleTimeout: time.Second,
-		}, nil, nil)
+		}, nil, func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				time.Sleep(2 * time.Second)
+				h.ServeHTTP(w, r)
+			})
+		})
 		a := s.dial(t, nil)
 		b := s.accept(t)
 		time.Sleep(time.Hour)
