@@ -3,7 +3,6 @@ package relay
 import (
 	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"time"
 )
@@ -11,25 +10,6 @@ import (
 // notFromHosts are headers with power over the whole origin, which is the
 // embedder's when hosts are served by path.
 var notFromHosts = map[string]bool{"Service-Worker-Allowed": true, "Clear-Site-Data": true, "Strict-Transport-Security": true}
-
-// unbind frees a connection from the embedder's Read- and WriteTimeout, which
-// would cut long exchanges; StallTimeout takes their place.
-func unbind(rc *http.ResponseController) {
-	rc.SetReadDeadline(time.Time{})
-	rc.SetWriteDeadline(time.Time{})
-}
-
-// informClient passes a 1xx answer on (RFC 9110, section 15.2). What the
-// embedder has set is for the answer itself, and stays.
-func informClient(w http.ResponseWriter, status int, from http.Header) {
-	h := w.Header()
-	embedders := maps.Clone(h)
-	clear(h)
-	copyHeader(h, from)
-	w.WriteHeader(status)
-	clear(h)
-	maps.Copy(h, embedders)
-}
 
 // copyHeader copies what a host may say to its client.
 func copyHeader(h, from http.Header) {
@@ -61,15 +41,16 @@ func setHeader(h http.Header, resp *http.Response) {
 // out: a failure can only cut the connection, so that nobody takes a truncated
 // answer for a whole one. That is what the panic with http.ErrAbortHandler
 // does, which net/http expects and does not log.
-func (s *Server) answer(w http.ResponseWriter, rc *http.ResponseController, r *http.Request, st *stream, out *outbound, resp *http.Response) {
-	defer out.stopUpload(w)
+func (s *Server) answer(c *toClient, r *http.Request, st *stream, out *outbound, resp *http.Response) {
+	defer out.stopUpload(c.w)
 	defer resp.Body.Close()
-	setHeader(w.Header(), resp)
+	h := c.w.Header()
+	setHeader(h, resp)
 	announced := len(resp.Trailer)
-	w.WriteHeader(resp.StatusCode)
-	if err := s.copyBody(w, rc, resp); err != nil {
+	c.w.WriteHeader(resp.StatusCode)
+	if err := c.copyBody(resp); err != nil {
 		resp.Body.Close()
-		out.stopUpload(w)
+		out.stopUpload(c.w)
 		switch {
 		case st.aborted() != nil:
 			err = st.aborted()
@@ -79,23 +60,24 @@ func (s *Server) answer(w http.ResponseWriter, rc *http.ResponseController, r *h
 			err = errClientGone
 		}
 		s.report(r.Context(), st.hub.hostID, err)
+		c.rc.SetWriteDeadline(time.Now().Add(s.cfg.CloseTimeout))
 		if err != errClientGone {
 			// The status must not be lost in a buffer: no answer at all would
 			// say that the request may be sent again.
-			rc.SetWriteDeadline(time.Now().Add(s.cfg.CloseTimeout))
-			rc.Flush()
+			c.rc.Flush()
 		}
 		panic(http.ErrAbortHandler)
 	}
 	if len(resp.Trailer) > 0 {
-		rc.Flush() // with trailers the answer must be chunked
+		c.flush() // with trailers the answer must be chunked
 	}
 	for k, vs := range resp.Trailer {
 		if announced == 0 || len(resp.Trailer) != announced {
 			k = http.TrailerPrefix + k
 		}
-		w.Header()[k] = vs
+		h[k] = vs
 	}
+	c.bound() // for the last chunk and the trailers
 }
 
 // aheadBody is a body that knows whether its next Read waits for the network.
@@ -103,20 +85,20 @@ type aheadBody interface{ ahead() bool }
 
 // copyBody copies the body as it comes: what has arrived, be it the header
 // alone, is flushed before the next wait.
-func (s *Server) copyBody(w http.ResponseWriter, rc *http.ResponseController, resp *http.Response) error {
+func (c *toClient) copyBody(resp *http.Response) error {
 	bp := spliceBufs.Get().(*[]byte)
 	defer spliceBufs.Put(bp)
 	ahead, _ := resp.Body.(aheadBody)
 	for sent := int64(0); ; {
 		if sent != resp.ContentLength && (ahead == nil || !ahead.ahead()) {
-			if err := rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			if err := c.flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 				return writeFailed(err)
 			}
+			c.wait()
 		}
 		n, err := resp.Body.Read(*bp)
 		if n > 0 {
-			rc.SetWriteDeadline(time.Now().Add(s.cfg.StallTimeout))
-			if _, werr := w.Write((*bp)[:n]); werr != nil {
+			if _, werr := c.Write((*bp)[:n]); werr != nil {
 				return writeFailed(werr)
 			}
 			sent += int64(n)

@@ -97,6 +97,7 @@ func lost(here *controlConn, att store.Attachment, err error) bool {
 func (s *Server) unknownTicket(w http.ResponseWriter) {
 	s.stats.failed("unknown_ticket")
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	s.boundReply(w)
 	w.WriteHeader(http.StatusNotFound)
 	w.Write(errorBody(Failure{Code: "unknown_ticket", Message: "unknown ticket"}))
 }

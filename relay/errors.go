@@ -151,6 +151,7 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, hostID strin
 	if f.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
+	s.boundReply(w)
 	w.WriteHeader(f.Status)
 	if r.Method != http.MethodHead {
 		w.Write(errorBody(f))

@@ -62,13 +62,15 @@ func (s *Server) hop(w http.ResponseWriter, r *http.Request, to store.Node) {
 	for k, vs := range resp.Header {
 		h[k] = vs
 	}
+	s.boundReply(w)
 	w.WriteHeader(http.StatusSwitchingProtocols)
 	host, brw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		up.Close()
 		return
 	}
-	host.SetDeadline(time.Time{})
+	host.SetReadDeadline(time.Time{})
+	host.SetWriteDeadline(time.Now().Add(s.cfg.StallTimeout)) // Hijack has taken it back
 	brw.Writer.Flush()
 	s.stats.hops.Add(1)
 	fromHost, _ := brw.Reader.Peek(brw.Reader.Buffered())

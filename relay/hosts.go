@@ -118,19 +118,18 @@ func (s *Server) serveExchange(w http.ResponseWriter, r *http.Request, hub *hub,
 		return err
 	}
 	defer st.finish()
-	rc := http.NewResponseController(w)
-	unbind(rc)
+	c := s.toClient(w)
 	out.begin = func() {
 		if r.ProtoMajor == 1 {
-			rc.EnableFullDuplex() // else net/http eats the body before the answer, and truncates answers
+			c.rc.EnableFullDuplex() // else net/http eats the body before the answer, and truncates answers
 		}
 	}
-	out.inform = func(status int, h http.Header) { informClient(w, status, h) }
+	out.inform = c.inform
 	resp, err := s.exchange(st.ctx, st, t, out)
 	if err != nil {
 		out.stopUpload(w)
 		return err
 	}
-	s.answer(w, rc, r, st, out, resp)
+	s.answer(c, r, st, out, resp)
 	return nil
 }

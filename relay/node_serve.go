@@ -23,6 +23,7 @@ func (s *Server) serveNode(w http.ResponseWriter, r *http.Request, path string) 
 	want := s.nodeMAC(r.Method, s.nodeID, s.incarnation, uri, body)
 	if !whole || !hmac.Equal([]byte(r.Header.Get(nodeHeader)), []byte(want)) {
 		s.stats.failed("node_unauthorized")
+		s.boundReply(w)
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
@@ -31,20 +32,21 @@ func (s *Server) serveNode(w http.ResponseWriter, r *http.Request, path string) 
 		r.Header.Del(nodeHeader)
 		s.takeDialBack(w, r, r.URL.Query().Get("via"))
 	case "dial":
-		handleNode(w, body, s.onNodeDial)
+		handleNode(s, w, body, s.onNodeDial)
 	case "outcome":
-		handleNode(w, body, s.onNodeOutcomes)
+		handleNode(s, w, body, s.onNodeOutcomes)
 	case "cancel":
-		handleNode(w, body, s.onNodeCancel)
+		handleNode(s, w, body, s.onNodeCancel)
 	case "retire":
-		handleNode(w, body, s.onNodeRetire)
+		handleNode(s, w, body, s.onNodeRetire)
 	case "retired":
-		handleNode(w, body, s.onNodeRetired)
+		handleNode(s, w, body, s.onNodeRetired)
 	case "revoke":
-		handleNode(w, body, s.onNodeRevoke)
+		handleNode(s, w, body, s.onNodeRevoke)
 	case "store":
-		writeJSON(w, http.StatusOK, nodeStore{Store: !s.outage.out()})
+		s.writeJSON(w, http.StatusOK, nodeStore{Store: !s.outage.out()})
 	default:
+		s.boundReply(w)
 		http.NotFound(w, r)
 	}
 }
@@ -66,13 +68,14 @@ func (s *Server) readNodeBody(w http.ResponseWriter, r *http.Request) ([]byte, b
 }
 
 // handleNode decodes a call, obeys it, and encodes its answer.
-func handleNode[In, Out any](w http.ResponseWriter, body []byte, f func(In) Out) {
+func handleNode[In, Out any](s *Server, w http.ResponseWriter, body []byte, f func(In) Out) {
 	var in In
 	if err := json.Unmarshal(body, &in); err != nil {
+		s.boundReply(w)
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
-	writeJSON(w, http.StatusOK, f(in))
+	s.writeJSON(w, http.StatusOK, f(in))
 }
 
 type nothing struct{}

@@ -114,7 +114,7 @@ func (s *Server) servePresence(w http.ResponseWriter, r *http.Request) {
 		}
 		hosts[id] = e
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"hosts": hosts})
+	s.writeJSON(w, http.StatusOK, map[string]any{"hosts": hosts})
 }
 
 // serveWhoOwns serves GET /hosts/{hostID}/_whoowns: may I, and is it online.
@@ -131,7 +131,7 @@ func (s *Server) serveWhoOwns(w http.ResponseWriter, r *http.Request, hostID str
 	case !found[hostID].Online:
 		s.writeError(w, r, hostID, ErrHostOffline)
 	default:
-		writeJSON(w, http.StatusOK, map[string]any{"hostId": hostID, "online": true, "lastSeenAt": found[hostID].LastSeenAt.UnixMilli()})
+		s.writeJSON(w, http.StatusOK, map[string]any{"hostId": hostID, "online": true, "lastSeenAt": found[hostID].LastSeenAt.UnixMilli()})
 	}
 }
 
@@ -148,14 +148,15 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 			status = http.StatusServiceUnavailable
 		}
 	}
-	writeJSON(w, status, body)
+	s.writeJSON(w, status, body)
 }
 
-func writeJSON(w http.ResponseWriter, status int, v any) {
+func (s *Server) writeJSON(w http.ResponseWriter, status int, v any) {
 	b, _ := json.Marshal(v)
 	h := w.Header()
 	h.Set("Content-Type", "application/json; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
+	s.boundReply(w)
 	w.WriteHeader(status)
 	w.Write(append(b, '\n'))
 }

@@ -14,12 +14,11 @@ import (
 // without looking at them. Any other answer is an ordinary response. It returns
 // an error if nothing has been answered yet.
 func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Request, st *stream, host *httpStream, out *outbound) error {
-	rc := http.NewResponseController(w)
-	unbind(rc)
+	c := s.toClient(w)
 	if r.ProtoMajor == 1 {
-		rc.EnableFullDuplex()
+		c.rc.EnableFullDuplex()
 	}
-	out.inform = func(status int, h http.Header) { informClient(w, status, h) }
+	out.inform = c.inform
 	resp, err := s.exchangeHTTP(ctx, host, out, provenFor)
 	if err != nil {
 		defer st.finish()
@@ -28,7 +27,7 @@ func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		defer st.finish()
-		s.answer(w, rc, r, st, out, resp)
+		s.answer(c, r, st, out, resp)
 		return nil
 	}
 	body := resp.Body.(*upgradedBody)
@@ -43,14 +42,16 @@ func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if h["Content-Type"] == nil {
 		delete(h, "Content-Type")
 	}
+	c.bound()
 	w.WriteHeader(http.StatusSwitchingProtocols)
-	client, brw, err := rc.Hijack()
+	client, brw, err := c.rc.Hijack()
 	if err != nil {
 		resp.Body.Close()
 		st.finish()
 		return nil
 	}
-	client.SetDeadline(time.Time{})
+	client.SetReadDeadline(time.Time{})
+	client.SetWriteDeadline(time.Now().Add(c.limit)) // Hijack has taken it back
 	early, _ := brw.Reader.Peek(brw.Reader.Buffered())
 	u := &upgraded{st: st, client: client, early: early, host: body, ended: make(chan struct{})}
 	u.limit, u.closing = s.cfg.StallTimeout, s.cfg.CloseTimeout

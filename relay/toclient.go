@@ -1,0 +1,65 @@
+package relay
+
+import (
+	"maps"
+	"net/http"
+	"time"
+)
+
+// toClient is the way to the client of a request. What is written to it has
+// limit for each step; a wait for the host has no limit. A deadline is therefore
+// set before each write and taken back before each wait: over HTTP/2 it is a
+// timer that resets the stream, whether or not anything waits to be written.
+//
+// It is used by the goroutine of the request's handler.
+type toClient struct {
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	limit time.Duration
+}
+
+// toClient frees the connection of w from the embedder's Read- and
+// WriteTimeout, which would cut what takes long; StallTimeout takes their place.
+func (s *Server) toClient(w http.ResponseWriter) *toClient {
+	c := &toClient{w, http.NewResponseController(w), s.cfg.StallTimeout}
+	c.rc.SetReadDeadline(time.Time{})
+	c.wait()
+	return c
+}
+
+// bound gives what is written next, by net/http at the end of the handler too,
+// its time.
+func (c *toClient) bound() { c.rc.SetWriteDeadline(time.Now().Add(c.limit)) }
+
+// wait is called before a wait for the host.
+func (c *toClient) wait() { c.rc.SetWriteDeadline(time.Time{}) }
+
+func (c *toClient) Write(p []byte) (int, error) {
+	c.bound()
+	return c.w.Write(p)
+}
+
+// flush sends what is buffered, the header at least.
+func (c *toClient) flush() error {
+	c.bound()
+	return c.rc.Flush()
+}
+
+// inform passes a 1xx answer on (RFC 9110, section 15.2). What the embedder has
+// set is for the answer itself, and stays.
+func (c *toClient) inform(status int, from http.Header) {
+	h := c.w.Header()
+	embedders := maps.Clone(h)
+	clear(h)
+	copyHeader(h, from)
+	c.bound()
+	c.w.WriteHeader(status)
+	c.wait()
+	clear(h)
+	maps.Copy(h, embedders)
+}
+
+// boundReply bounds the writing of an answer of the relay's own.
+func (s *Server) boundReply(w http.ResponseWriter) {
+	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.cfg.StallTimeout))
+}
