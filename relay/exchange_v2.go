@@ -8,6 +8,7 @@ import (
 	"net/textproto"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/dialback/dialback/transport"
 )
@@ -24,11 +25,17 @@ func (s *Server) exchangeV2(ctx context.Context, conn transport.Conn, out *outbo
 	if out.query != "" {
 		path += "?" + out.query
 	}
+	var answer atomic.Pointer[v2Body]
+	unkeep := s.keepData(conn, func() bool {
+		b := answer.Load()
+		return conn.Writing() || b != nil && b.idle()
+	})
 	stop := context.AfterFunc(ctx, conn.CloseNow)
 	timer := &headerTimer{limit: s.cfg.ResponseHeaderTimeout, cut: conn.CloseNow}
 	fail := func(err error) (*http.Response, error) {
 		timer.stop()
 		stop()
+		unkeep()
 		conn.CloseNow()
 		return nil, whyNoAnswer(ctx, out, timer, err)
 	}
@@ -73,19 +80,18 @@ func (s *Server) exchangeV2(ctx context.Context, conn transport.Conn, out *outbo
 			return fail(ErrBadAnswer)
 		}
 		timer.stop()
-		return s.answerV2(conn, out, resp, stop), nil
+		b := &v2Body{conn: conn, stop: stop, unkeep: unkeep}
+		answer.Store(b)
+		return b.response(out, resp), nil
 	}
 }
 
-// answerV2 makes a response of a v2 host's.
-func (s *Server) answerV2(conn transport.Conn, out *outbound, f transport.HTTPResponse, stop func() bool) *http.Response {
-	resp := &http.Response{StatusCode: f.Status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: make(http.Header, len(f.Headers)), ContentLength: -1}
+// response makes a response of the head of a v2 host's answer.
+func (b *v2Body) response(out *outbound, f transport.HTTPResponse) *http.Response {
+	resp := &http.Response{StatusCode: f.Status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: make(http.Header, len(f.Headers)), ContentLength: -1, Body: b}
 	for k, v := range f.Headers {
 		resp.Header[textproto.CanonicalMIMEHeaderKey(k)] = []string{v}
 	}
-	b := &v2Body{conn: conn, stop: stop}
-	b.unkeep = s.keepData(conn, func() bool { return conn.Writing() || b.idle() })
-	resp.Body = b
 	if out.method == http.MethodHead || f.Status == http.StatusNoContent || f.Status == http.StatusNotModified {
 		b.finish(nil)
 		resp.Body = http.NoBody

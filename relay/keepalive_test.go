@@ -2,10 +2,12 @@ package relay_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dialback/dialback/agent"
@@ -185,4 +187,83 @@ func TestKeepalive_DeadEndIsCut(t *testing.T) {
 		}
 		h.Close()
 	})
+}
+
+// v2Waits begins an exchange with a v2 host that does not answer. The client's
+// body, if it is to have one, never ends. done tells when the client has its
+// answer, whatever it is.
+func v2Waits(t *testing.T, s *relaytest.Server, upload bool) (h *relaytest.Host, done <-chan struct{}) {
+	t.Helper()
+	h = s.MustConnect("v2", relaytest.HostConfig{})
+	method, body := http.MethodGet, io.Reader(nil)
+	if upload {
+		pr, pw := io.Pipe()
+		t.Cleanup(func() { pw.Close() })
+		method, body = http.MethodPost, pr
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		s.Do(method, "/hosts/v2/x", body)
+	}()
+	return h, over
+}
+
+// The data socket of a v2 exchange is kept alive before the answer too: while
+// the service thinks, and while the client's body comes slowly.
+func TestKeepalive_V2HostThatHasNotAnswered(t *testing.T) {
+	for _, upload := range []bool{false, true} {
+		t.Run(fmt.Sprint("upload ", upload), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := server(t, nil)
+				h, done := v2Waits(t, s, upload)
+				c, err := h.DialBack(nextDial(t, h))
+				if err != nil {
+					t.Fatal(err)
+				}
+				go closeOf(c)
+				time.Sleep(15 * time.Second) // pings begin when an exchange has lasted for so long
+				for i := range 3 {
+					before := c.Received()
+					time.Sleep(15*time.Second + 10*time.Millisecond)
+					if c.Received() == before {
+						t.Errorf("no ping came in interval %d of 15 s", i)
+					}
+				}
+				c.CloseNow()
+				<-done
+			})
+		})
+	}
+}
+
+// A v2 host that vanishes before it has answered is noticed, where no
+// ResponseHeaderTimeout does it: there is none, or the body is still coming.
+func TestKeepalive_V2HostVanishesBeforeItsAnswer(t *testing.T) {
+	for _, upload := range []bool{false, true} {
+		t.Run(fmt.Sprint("upload ", upload), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := server(t, func(c *relay.Config) {
+					if !upload {
+						c.ResponseHeaderTimeout = -1 // no limit
+					}
+				})
+				h, done := v2Waits(t, s, upload)
+				_, freeze, _, err := h.DialBackFreezable(nextDial(t, h))
+				if err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				freeze()
+				time.Sleep(6 * time.Minute) // StallTimeout is 5
+				synctest.Wait()
+				select {
+				case <-done:
+				default:
+					t.Error("the client waits for a host that gave no sign of life for StallTimeout")
+				}
+				settled(t, s, "after StallTimeout")
+			})
+		})
+	}
 }
