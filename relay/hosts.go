@@ -11,6 +11,7 @@ import (
 // serveHost serves a request to a host: path is what the host sees, escaped,
 // and prefix what a route cut off before it.
 func (s *Server) serveHost(w http.ResponseWriter, r *http.Request, hostID string, t Target, path, prefix string) {
+	c := s.toClient(w)
 	r, id, err := s.authorize(s.cfg.AuthorizeClient, r, hostID)
 	if err != nil {
 		s.deny(w, r, hostID, err)
@@ -22,9 +23,9 @@ func (s *Server) serveHost(w http.ResponseWriter, r *http.Request, hostID string
 	switch err = out.check(); {
 	case err != nil:
 	case isUpgrade(r):
-		err = s.serveUpgrade(w, r, hub, t, id, out)
+		err = s.serveUpgrade(c, r, hub, t, id, out)
 	default:
-		err = s.serveExchange(w, r, hub, t, id, out)
+		err = s.serveExchange(c, r, hub, t, id, out)
 	}
 	if err != nil {
 		s.writeError(w, r, hostID, err)
@@ -59,7 +60,7 @@ func httpSpec(t Target, out *outbound) chooseSpec {
 // serveUpgrade opens the way to the host first: a client's handshake is
 // answered only when the host is there. It returns an error if nothing has
 // been answered yet.
-func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, hub *hub, t Target, id Identity, out *outbound) error {
+func (s *Server) serveUpgrade(c *toClient, r *http.Request, hub *hub, t Target, id Identity, out *outbound) error {
 	if err := s.limitBody(out); err != nil {
 		return err // the service may take the upgrade for an ordinary request
 	}
@@ -77,11 +78,11 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, hub *hub, 
 	st.opened(data.att)
 	if data.att.Proto < 3 {
 		done()
-		s.spliceWS(w, r, st, data.conn)
+		s.spliceWS(c.w, r, st, data.conn)
 		return nil
 	}
 	defer done()
-	return s.upgrade(ctx, w, r, st, s.newHTTPStream(data, hub, t.Service), out)
+	return s.upgrade(ctx, c, r, st, s.newHTTPStream(data, hub, t.Service), out)
 }
 
 // spliceWS joins a client's WebSocket with the data socket of a v2 host. The
@@ -109,7 +110,7 @@ func (s *Server) spliceWS(w http.ResponseWriter, r *http.Request, st *stream, ho
 
 // serveExchange serves one request and its response. It returns an error if
 // nothing has been answered yet.
-func (s *Server) serveExchange(w http.ResponseWriter, r *http.Request, hub *hub, t Target, id Identity, out *outbound) error {
+func (s *Server) serveExchange(c *toClient, r *http.Request, hub *hub, t Target, id Identity, out *outbound) error {
 	if err := s.limitBody(out); err != nil {
 		return err
 	}
@@ -118,7 +119,6 @@ func (s *Server) serveExchange(w http.ResponseWriter, r *http.Request, hub *hub,
 		return err
 	}
 	defer st.finish()
-	c := s.toClient(w)
 	out.begin = func() {
 		if r.ProtoMajor == 1 {
 			c.rc.EnableFullDuplex() // else net/http eats the body before the answer, and truncates answers
@@ -127,7 +127,7 @@ func (s *Server) serveExchange(w http.ResponseWriter, r *http.Request, hub *hub,
 	out.inform = c.inform
 	resp, err := s.exchange(st.ctx, st, t, out)
 	if err != nil {
-		out.stopUpload(w)
+		out.stopUpload(c.w)
 		return err
 	}
 	s.answer(c, r, st, out, resp)

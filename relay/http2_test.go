@@ -12,18 +12,32 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dialback/dialback/relay"
 	"github.com/dialback/dialback/relaytest"
+	"github.com/dialback/dialback/store/storetest"
 )
 
 // http2Server is a relay that speaks HTTP/2 without TLS, a client of it that
 // speaks nothing else, and an agent "h" that serves f.
 func http2Server(t *testing.T, f func(w http.ResponseWriter, r *http.Request)) (*relaytest.Server, *http.Client) {
 	t.Helper()
+	return http2ServerWith(t, f, relaytest.Options{})
+}
+
+func http2ServerWith(t *testing.T, f func(w http.ResponseWriter, r *http.Request), o relaytest.Options) (*relaytest.Server, *http.Client) {
+	t.Helper()
 	both, only := new(http.Protocols), new(http.Protocols)
 	both.SetHTTP1(true) // agents
 	both.SetUnencryptedHTTP2(true)
 	only.SetUnencryptedHTTP2(true)
-	s := relaytest.NewServer(t, &relaytest.Options{HTTP: func(hs *http.Server) { hs.Protocols = both }})
+	set := o.HTTP
+	o.HTTP = func(hs *http.Server) {
+		hs.Protocols = both
+		if set != nil {
+			set(hs)
+		}
+	}
+	s := relaytest.NewServer(t, &o)
 	s.StartAgent("h", handler(f), nil)
 	tr := s.Transport()
 	tr.Protocols = only
@@ -231,4 +245,36 @@ func TestHTTP2_Continue(t *testing.T) {
 			t.Errorf("%q, %v after %v, with %d times 100 and %d times 103; want one of each", b, err, time.Since(began), continued, hints)
 		}
 	})
+}
+
+// The server's own ReadTimeout and WriteTimeout, which are timers of a stream
+// here, cut neither an exchange nor an answer of the relay's own.
+func TestHTTP2_ImmuneToTheEmbeddersTimeouts(t *testing.T) {
+	for name, set := range impatient {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var slow *storetest.Faulty
+				s, client := http2ServerWith(t, func(w http.ResponseWriter, r *http.Request) {
+					time.Sleep(5 * time.Second)
+					io.WriteString(w, "true")
+				}, relaytest.Options{HTTP: set, Config: func(c *relay.Config) {
+					slow = storetest.NewFaulty(c.Store)
+					c.Store, c.StoreTimeout, c.AuthorizeClient = slow, 5*time.Second, slowly
+				}})
+				slow.Set("LastSeen", storetest.Fault{Delay: 2 * time.Second})
+				for _, path := range []string{"/hosts/h/x", "/hosts/h/_whoowns", "/presence?hostIds=h"} {
+					resp, err := client.Get(s.URL + path)
+					if err != nil {
+						t.Errorf("%s: %v", path, err)
+						continue
+					}
+					b, err := io.ReadAll(resp.Body)
+					resp.Body.Close()
+					if resp.StatusCode != 200 || !strings.Contains(string(b), "true") || err != nil {
+						t.Errorf("%s: %d %q, %v", path, resp.StatusCode, b, err)
+					}
+				}
+			})
+		})
+	}
 }

@@ -571,20 +571,6 @@ func TestUpgrade_RefusedByTheServiceIsAnAnswer(t *testing.T) {
 	})
 }
 
-// The server's own ReadTimeout and WriteTimeout do not cut exchanges (I8).
-func TestHTTP_ImmuneToTheEmbeddersTimeouts(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := relaytest.NewServer(t, &relaytest.Options{HTTP: func(hs *http.Server) { hs.ReadTimeout, hs.WriteTimeout = time.Second, time.Second }})
-		s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(5 * time.Second)
-			io.WriteString(w, "late")
-		}), nil)
-		get(s, "/hosts/h/x").want(t, "after 5 s with a WriteTimeout of 1 s", 200, "late")
-		time.Sleep(time.Minute)
-		get(s, "/hosts/h/x").want(t, "the control socket lives on", 200, "late")
-	})
-}
-
 // Behind middleware that wraps the ResponseWriter, below a prefix.
 func TestHTTP_BehindMiddleware(t *testing.T) {
 	bubble(t, func(t *testing.T) {

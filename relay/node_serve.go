@@ -15,6 +15,7 @@ import (
 // serveNode serves the calls of other nodes; path is what follows the mount
 // point. Nobody else is let in.
 func (s *Server) serveNode(w http.ResponseWriter, r *http.Request, path string) {
+	unbind(w)
 	uri := path
 	if r.URL.RawQuery != "" {
 		uri += "?" + r.URL.RawQuery

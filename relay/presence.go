@@ -82,6 +82,7 @@ func (c *controlConn) pingedAt() time.Time {
 // servePresence serves GET /presence?hostIds=a,b. Hosts that may not be seen
 // are left out; without any credentials at all that is all of them.
 func (s *Server) servePresence(w http.ResponseWriter, r *http.Request) {
+	unbind(w)
 	ids := splitList(r.URL.Query().Get("hostIds"))
 	if len(ids) == 0 || len(ids) > maxPresence {
 		s.writeError(w, r, "", badRequest("hostIds must name 1 to %d hosts", maxPresence))
@@ -119,6 +120,7 @@ func (s *Server) servePresence(w http.ResponseWriter, r *http.Request) {
 
 // serveWhoOwns serves GET /hosts/{hostID}/_whoowns: may I, and is it online.
 func (s *Server) serveWhoOwns(w http.ResponseWriter, r *http.Request, hostID string) {
+	unbind(w)
 	r, _, err := s.authorize(s.cfg.AuthorizeClient, r, hostID)
 	if err != nil {
 		s.writeError(w, r, hostID, err)

@@ -18,13 +18,19 @@ type toClient struct {
 	limit time.Duration
 }
 
-// toClient frees the connection of w from the embedder's Read- and
-// WriteTimeout, which would cut what takes long; StallTimeout takes their place.
+// unbind frees the connection of w from the embedder's Read- and WriteTimeout:
+// they would cut a request that waits for a host, for another node, for the
+// Store or for the embedder's own functions.
+func unbind(w http.ResponseWriter) *http.ResponseController {
+	rc := http.NewResponseController(w)
+	rc.SetReadDeadline(time.Time{})
+	rc.SetWriteDeadline(time.Time{})
+	return rc
+}
+
+// toClient unbinds w; StallTimeout takes the place of the embedder's timeouts.
 func (s *Server) toClient(w http.ResponseWriter) *toClient {
-	c := &toClient{w, http.NewResponseController(w), s.cfg.StallTimeout}
-	c.rc.SetReadDeadline(time.Time{})
-	c.wait()
-	return c
+	return &toClient{w, unbind(w), s.cfg.StallTimeout}
 }
 
 // bound gives what is written next, by net/http at the end of the handler too,

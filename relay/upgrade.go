@@ -13,8 +13,7 @@ import (
 // upgrade passes an upgrade on to an agent and, on 101, copies bytes both ways
 // without looking at them. Any other answer is an ordinary response. It returns
 // an error if nothing has been answered yet.
-func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Request, st *stream, host *httpStream, out *outbound) error {
-	c := s.toClient(w)
+func (s *Server) upgrade(ctx context.Context, c *toClient, r *http.Request, st *stream, host *httpStream, out *outbound) error {
 	if r.ProtoMajor == 1 {
 		c.rc.EnableFullDuplex()
 	}
@@ -22,7 +21,7 @@ func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Req
 	resp, err := s.exchangeHTTP(ctx, host, out, provenFor)
 	if err != nil {
 		defer st.finish()
-		out.stopUpload(w)
+		out.stopUpload(c.w)
 		return err
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
@@ -34,7 +33,7 @@ func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Req
 	// From here on the end of ctx is no end: net/http takes the half close of a
 	// client that has its 101 for the end of the request.
 	body.stop()
-	h := w.Header()
+	h := c.w.Header()
 	setHeader(h, resp)
 	h["Connection"] = []string{"Upgrade"}
 	h["Upgrade"] = resp.Header["Upgrade"]
@@ -43,7 +42,7 @@ func (s *Server) upgrade(ctx context.Context, w http.ResponseWriter, r *http.Req
 		delete(h, "Content-Type")
 	}
 	c.bound()
-	w.WriteHeader(http.StatusSwitchingProtocols)
+	c.w.WriteHeader(http.StatusSwitchingProtocols)
 	client, brw, err := c.rc.Hijack()
 	if err != nil {
 		resp.Body.Close()
