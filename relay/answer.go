@@ -40,7 +40,8 @@ func setHeader(h http.Header, resp *http.Response) {
 // answer copies a host's response to the client. From here on the status is
 // out: a failure can only cut the connection, so that nobody takes a truncated
 // answer for a whole one. That is what the panic with http.ErrAbortHandler
-// does, which net/http expects and does not log.
+// does, which net/http expects and does not log. Only where the end of the
+// connection is the end of the answer it takes a reset.
 func (s *Server) answer(c *toClient, r *http.Request, st *stream, out *outbound, resp *http.Response) {
 	defer out.stopUpload(c.w)
 	defer resp.Body.Close()
@@ -65,6 +66,9 @@ func (s *Server) answer(c *toClient, r *http.Request, st *stream, out *outbound,
 			// The status must not be lost in a buffer: no answer at all would
 			// say that the request may be sent again.
 			c.rc.Flush()
+		}
+		if !r.ProtoAtLeast(1, 1) && resp.ContentLength < 0 {
+			c.reset()
 		}
 		panic(http.ErrAbortHandler)
 	}

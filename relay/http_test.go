@@ -5,17 +5,21 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/dialback/dialback/agent"
+	"github.com/dialback/dialback/internal/memnet"
 	"github.com/dialback/dialback/relay"
 	"github.com/dialback/dialback/relaytest"
 	"github.com/dialback/dialback/transport"
@@ -469,6 +473,58 @@ func TestHTTP_TruncatedAnswerIsAnError(t *testing.T) {
 		}
 		settled(t, s, "after truncated answers")
 	})
+}
+
+// An HTTP/1.0 client knows the end of an answer without a length only by the end
+// of its connection: a part ends with a reset, also below TLS.
+func TestHTTP_TruncatedAnswerToHTTP10(t *testing.T) {
+	certified := httptest.NewUnstartedServer(nil)
+	certified.StartTLS()
+	theirs, ours := certified.TLS, clientTLS(certified)
+	ours.ServerName = "example.com"
+	certified.Close()
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprint("TLS ", secure), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := server(t, nil)
+				s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) {
+					io.WriteString(w, "a part")
+					w.(http.Flusher).Flush()
+					time.Sleep(time.Second)
+					panic(http.ErrAbortHandler)
+				}), nil)
+				var network memnet.Network
+				ln, err := network.Listen("front.test:1")
+				if err != nil {
+					t.Fatal(err)
+				}
+				front := &http.Server{Handler: s.Relay}
+				defer front.Close()
+				if secure {
+					go front.Serve(tls.NewListener(ln, theirs))
+				} else {
+					go front.Serve(ln)
+				}
+				c, err := network.DialContext(context.Background(), "tcp", "front.test:1")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if secure {
+					c = tls.Client(c, ours)
+				}
+				defer c.Close()
+				fmt.Fprintf(c, "GET /hosts/h/ HTTP/1.0\r\nHost: x\r\n\r\n")
+				resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if b, err := io.ReadAll(resp.Body); !errors.Is(err, syscall.ECONNRESET) || string(b) != "a part" {
+					t.Errorf("%q, %v; want the part, and a reset", b, err)
+				}
+				settled(t, s, "after a truncated answer")
+			})
+		})
+	}
 }
 
 // MaxBody: refused before the rest is read, with and without a length.

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"maps"
+	"net"
 	"net/http"
 	"time"
 )
@@ -63,6 +64,30 @@ func (c *toClient) inform(status int, from http.Header) {
 	c.wait()
 	clear(h)
 	maps.Copy(h, embedders)
+}
+
+// reset ends the connection of an HTTP/1.0 client, for which any other end is
+// the end of the answer. It takes the socket itself: TLS would say goodbye. What
+// the kernel has not sent yet is lost. Where the embedder's listener hides the
+// socket, and no TLS tells an end from a goodbye, a part still looks whole.
+func (c *toClient) reset() {
+	outer, _, err := c.rc.Hijack()
+	if err != nil {
+		return // net/http closes it
+	}
+	defer outer.Close()
+	inner := outer
+	for {
+		over, ok := inner.(interface{ NetConn() net.Conn }) // as *tls.Conn is
+		if !ok {
+			break
+		}
+		inner = over.NetConn()
+	}
+	if socket, ok := inner.(interface{ SetLinger(sec int) error }); ok {
+		socket.SetLinger(0)
+	}
+	inner.Close()
 }
 
 // boundReply bounds the writing of an answer of the relay's own.

@@ -17,6 +17,9 @@ type Conn struct {
 	link          *link
 	in, out       *half
 	local, remote addr
+
+	// Guarded by link.mu.
+	reset bool // Close is a Cut; see SetLinger
 }
 
 var _ net.Conn = (*Conn)(nil)
@@ -118,8 +121,21 @@ func (c *Conn) Close() error {
 		return c.opError("close", net.ErrClosed)
 	}
 	c.in.readerGone = true
+	c.link.cut = c.link.cut || c.reset
 	c.out.endLocked()
 	c.link.notifyLocked()
+	return nil
+}
+
+// SetLinger is that of a *net.TCPConn: with 0, Close cuts the connection. Any
+// other value has Close as it is without SetLinger.
+func (c *Conn) SetLinger(sec int) error {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	if c.closedLocked() {
+		return c.opError("set", net.ErrClosed)
+	}
+	c.reset = sec == 0
 	return nil
 }
 

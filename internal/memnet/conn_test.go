@@ -246,6 +246,19 @@ func TestConn_CutFailsBothEndsAtOnce(t *testing.T) {
 	}
 }
 
+func TestConn_CloseWithoutLingeringCuts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := memnet.Pipe()
+		if err := a.SetLinger(0); err != nil {
+			t.Fatal(err)
+		}
+		run(write(a, 10)).want(t, 10, nil, "there is room")
+		a.Close()
+		run(read(b, 10)).want(t, 0, syscall.ECONNRESET, "what was not read is lost")
+		run(read(a, 10)).want(t, 0, net.ErrClosed, "this end is closed")
+	})
+}
+
 func TestConn_FreezeWritesIsOneDirection(t *testing.T) {
 	bubble(t, func(t *testing.T, a, b *memnet.Conn) {
 		a.FreezeWrites()
