@@ -124,7 +124,7 @@ func (s *Server) serveExchange(c *toClient, r *http.Request, hub *hub, t Target,
 			c.rc.EnableFullDuplex() // else net/http eats the body before the answer, and truncates answers
 		}
 	}
-	out.inform = c.inform
+	c.informs(r, out)
 	resp, err := s.exchange(st.ctx, st, t, out)
 	if err != nil {
 		out.stopUpload(c.w)

@@ -553,7 +553,7 @@ func TestHTTP_HeaderOfTheAnswerIsBounded(t *testing.T) {
 	})
 }
 
-// Interim answers pass.
+// Interim answers pass, but not to HTTP/1.0, which has none.
 func TestHTTP_InformationalAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := server(t, nil)
@@ -574,6 +574,10 @@ func TestHTTP_InformationalAnswers(t *testing.T) {
 			if err != nil || resp.StatusCode != want || resp.Header.Get("Link") == "" {
 				t.Fatalf("want %d with its Link: %v %v", want, resp, err)
 			}
+		}
+		fmt.Fprintf(c, "GET /hosts/h/ HTTP/1.0\r\nHost: x\r\n\r\n")
+		if resp, err := http.ReadResponse(br, nil); err != nil || resp.StatusCode != 200 {
+			t.Errorf("HTTP/1.0: %v %v, want 200 alone", resp, err)
 		}
 	})
 }

@@ -52,6 +52,14 @@ func (c *toClient) flush() error {
 	return c.rc.Flush()
 }
 
+// informs has out tell the client of r what comes before the answer; HTTP/1.0
+// has no 1xx (RFC 9110, section 15.2).
+func (c *toClient) informs(r *http.Request, out *outbound) {
+	if r.ProtoAtLeast(1, 1) {
+		out.inform = c.inform
+	}
+}
+
 // inform passes a 1xx answer on (RFC 9110, section 15.2). What the embedder has
 // set is for the answer itself, and stays.
 func (c *toClient) inform(status int, from http.Header) {

@@ -17,7 +17,7 @@ func (s *Server) upgrade(ctx context.Context, c *toClient, r *http.Request, st *
 	if r.ProtoMajor == 1 {
 		c.rc.EnableFullDuplex()
 	}
-	out.inform = c.inform
+	c.informs(r, out)
 	resp, err := s.exchangeHTTP(ctx, host, out, provenFor)
 	if err != nil {
 		defer st.finish()
