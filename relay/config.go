@@ -112,8 +112,9 @@ type Config struct {
 	MaxBody int64
 	// ReplayBuffer bounds what is kept, in bytes, of the body of one request
 	// that may be sent twice, until it has an answer; one with a longer body
-	// is not sent again once more than that was read. Zero means 64 KiB,
-	// negative nothing is kept.
+	// is not sent again once more than that was read, nor is one whose client
+	// pauses in its body for DialTimeout meanwhile. Zero means 64 KiB, negative
+	// nothing is kept.
 	ReplayBuffer int
 	// MaxHeader bounds the header of a host's answer in bytes; a larger one
 	// is answered 502. Zero means 64 KiB.

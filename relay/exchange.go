@@ -24,7 +24,7 @@ func (s *Server) exchange(ctx context.Context, st *stream, t Target, out *outbou
 	if hs := s.takeIdle(ctx, st.hub, t); hs != nil {
 		s.started(out)
 		resp, again, err := s.exchangeIdle(ctx, hs, out)
-		if err == nil || !again || ctx.Err() != nil || !out.rewind(ctx) {
+		if err == nil || !again || ctx.Err() != nil || !out.rewind(ctx, s.cfg.DialTimeout) {
 			return resp, err
 		}
 		s.stats.replays.Add(1)
@@ -44,7 +44,7 @@ func (s *Server) exchange(ctx context.Context, st *stream, t Target, out *outbou
 		}
 		hs := s.newHTTPStream(data, st.hub, t.Service)
 		resp, err := s.exchangeHTTP(ctx, hs, out, provenFor)
-		if err == nil || data.opening == nil || hs.got.Load() || ctx.Err() != nil || !lostWithSpare(err) || !out.rewind(ctx) {
+		if err == nil || data.opening == nil || hs.got.Load() || ctx.Err() != nil || !lostWithSpare(err) || !out.rewind(ctx, s.cfg.DialTimeout) {
 			return resp, err
 		}
 		s.stats.replays.Add(1)

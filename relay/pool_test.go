@@ -346,6 +346,58 @@ func TestPool_HeaderTimeoutIsNotReplayed(t *testing.T) {
 	})
 }
 
+// A request whose stream is lost while its client pauses in the body is sent
+// again if the client goes on soon, and answered if it does not.
+func TestPool_LostStreamAndClientThatPauses(t *testing.T) {
+	for _, tt := range []struct {
+		pause  time.Duration
+		status int
+		within time.Duration
+	}{
+		{5 * time.Second, 200, 5 * time.Second},
+		{2 * time.Hour, 502, 11 * time.Second}, // DialTimeout after the loss
+	} {
+		t.Run(tt.pause.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := server(t, func(c *relay.Config) { c.MaxSpares = -1 })
+				posts := 0
+				s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) {
+					if r.Method == http.MethodPost {
+						if posts++; posts == 1 {
+							time.Sleep(time.Second)
+							panic(http.ErrAbortHandler)
+						}
+						io.Copy(w, r.Body)
+					}
+				}), nil)
+				get(s, "/hosts/h/").want(t, "a stream for the pool", 200, "")
+				pr, pw := io.Pipe()
+				go func() {
+					io.WriteString(pw, "one ")
+					time.Sleep(tt.pause)
+					io.WriteString(pw, "two")
+					pw.Close()
+				}()
+				req, _ := http.NewRequest("POST", s.URL+"/hosts/h/x", pr)
+				req.Header.Set("Idempotency-Key", "key")
+				began := time.Now()
+				resp, body, err := s.DoRequest(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(began); resp.StatusCode != tt.status || took > tt.within {
+					t.Errorf("%d %q after %v, want %d within %v", resp.StatusCode, body, took, tt.status, tt.within)
+				}
+				if tt.status == 200 && body != "one two" {
+					t.Errorf("the service saw %q, want the whole body", body)
+				}
+				settled(t, s, "after the answer")
+				time.Sleep(tt.pause)
+			})
+		})
+	}
+}
+
 // A client that leaves while a stream is proven is what ends its request, not the
 // stream.
 func TestPool_ClientLeavesDuringTheProof(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // replayBody is the body of a request that may be sent twice. What is read of it
@@ -88,15 +89,19 @@ func (out *outbound) keepBody(limit int, count *atomic.Int64) (forget func()) {
 }
 
 // rewind makes a request whose attempt has failed ready for another one. It
-// waits until nobody reads the body any more: a client that sends nothing has
-// no answer to wait for either. It reports whether the request can be sent
-// again; what was read of its body may not have been kept.
-func (out *outbound) rewind(ctx context.Context) bool {
+// waits for limit until nobody reads the body any more: a client that pauses in
+// its body for longer is told of the failure. It reports whether the request can
+// be sent again; what was read of its body may not have been kept.
+func (out *outbound) rewind(ctx context.Context, limit time.Duration) bool {
 	if out.upload.done == nil {
 		return true // nothing was read
 	}
+	t := time.NewTimer(limit)
+	defer t.Stop()
 	select {
 	case <-out.upload.done:
+	case <-t.C:
+		return false
 	case <-ctx.Done():
 		return false
 	}
