@@ -30,16 +30,17 @@ func (s *Server) exchangeHTTP(ctx context.Context, hs *httpStream, out *outbound
 		return nil, whyNoAnswer(ctx, out, timer, err)
 	}
 	head := out.appendHead(make([]byte, 0, 1<<10))
+	if _, err := hs.Write(head); err != nil {
+		return fail(notSent(err))
+	}
 	if out.body == nil {
-		if _, err := hs.Write(head); err != nil {
-			return fail(notSent(err))
-		}
 		timer.start()
 	} else {
+		out.readBody()
 		out.upload.done = make(chan struct{})
 		send := func() {
 			defer close(out.upload.done)
-			if hs.upload(out, head) {
+			if hs.upload(out) {
 				timer.start()
 			}
 		}
@@ -157,15 +158,12 @@ func appendField(b []byte, name, value string) []byte {
 	return append(append(b, strings.Trim(value, " \t")...), "\r\n"...)
 }
 
-// upload sends head and body. A chunk goes out as soon as it has come.
-func (hs *httpStream) upload(out *outbound, head []byte) bool {
+// upload sends the body. A chunk goes out as soon as it has come.
+func (hs *httpStream) upload(out *outbound) bool {
 	bp := spliceBufs.Get().(*[]byte)
 	defer spliceBufs.Put(bp)
 	const room = 12 // of a chunk's size line and end
 	buf := *bp
-	if _, err := hs.Write(head); err != nil {
-		return false
-	}
 	for left := out.length; ; {
 		n, err := out.body.Read(buf[room : len(buf)-room])
 		if err == io.EOF {

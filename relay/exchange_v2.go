@@ -52,6 +52,7 @@ func (s *Server) exchangeV2(ctx context.Context, conn transport.Conn, out *outbo
 		}
 		timer.start()
 	} else {
+		out.readBody()
 		out.upload.done = make(chan struct{})
 		send := func() {
 			defer close(out.upload.done)

@@ -582,6 +582,67 @@ func TestHTTP_InformationalAnswers(t *testing.T) {
 	})
 }
 
+// A client that waits for 100 Continue gets one, before what the host says, and
+// none if there is no host.
+func TestHTTP_Continue(t *testing.T) {
+	const request = "POST /hosts/%s/ HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 1\r\nConnection: close\r\n\r\n"
+	for _, tt := range []struct {
+		host string
+		says int
+		want []int
+	}{
+		{"h", 103, []int{100, 103, 200}},
+		{"h", 403, []int{100, 403}},
+		{"v2", 0, []int{100, 200}},
+		{"nobody", 0, []int{503}},
+	} {
+		t.Run(fmt.Sprint(tt.host, " ", tt.says), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := relaytest.NewServer(t, &relaytest.Options{Wrap: func(h http.Handler) http.Handler {
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						w.Header().Set("X-Embedder", "1")
+						h.ServeHTTP(w, r)
+					})
+				}})
+				s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) {
+					w.WriteHeader(tt.says)
+					http.NewResponseController(w).Flush()
+					if tt.says < 200 {
+						io.Copy(io.Discard, r.Body)
+					}
+				}), nil)
+				s.MustConnect("v2", relaytest.HostConfig{OnDial: relaytest.AnswerText("hello")})
+				for range 20 {
+					c, err := s.Transport().DialContext(context.Background(), "tcp", "relay.test:80")
+					if err != nil {
+						t.Fatal(err)
+					}
+					fmt.Fprintf(c, request, tt.host)
+					br := bufio.NewReader(c)
+					for _, status := range tt.want {
+						resp, err := http.ReadResponse(br, nil)
+						if err != nil || resp.StatusCode != status {
+							t.Fatalf("%v %v, want %v", resp, err, tt.want)
+						}
+						if got := resp.Header.Get("X-Embedder") != ""; got != (status >= 200) {
+							t.Errorf("%d with the embedder's header: %v", status, got)
+						}
+						if status == 100 {
+							io.WriteString(c, "x")
+						}
+						if status >= 200 {
+							if _, err := io.ReadAll(resp.Body); err != nil {
+								t.Errorf("the body: %v", err)
+							}
+						}
+					}
+					c.Close()
+				}
+			})
+		})
+	}
+}
+
 // An upgrade to an agent's service is bytes: what the client sends together
 // with its request arrives, and half closes are passed on.
 func TestUpgrade_BytesAndEarlyBytes(t *testing.T) {

@@ -25,10 +25,12 @@ type outbound struct {
 	upgrade   string      // the value of Upgrade, for requests that ask for one
 	webSocket bool
 
-	// begin is called once the host is there, before the body is read; inform
-	// passes a 1xx answer on. Both may be nil.
-	begin  func()
-	inform func(status int, h http.Header)
+	// begin is called once the host is there, before the body is read; proceed,
+	// once the host was sent the header, has a client send the body that waits
+	// to be told so; inform passes a 1xx answer on. Each may be nil.
+	begin   func()
+	proceed func()
+	inform  func(status int, h http.Header)
 
 	upload upload
 }
@@ -67,6 +69,14 @@ func (u *upload) failed() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.err
+}
+
+// readBody is called before the body is read, in the goroutine that calls inform.
+func (out *outbound) readBody() {
+	if out.proceed != nil {
+		out.proceed()
+		out.proceed = nil
+	}
 }
 
 // check refuses what would not be one request any more once it is written as
@@ -162,14 +172,7 @@ func dropBody(w http.ResponseWriter, r *http.Request) {
 // MaxBytesReader can say so after the header is out. Without it, with full
 // duplex, net/http 1.26 goes on behind the part of a body that was read.
 func closeAfterReply(w http.ResponseWriter) {
-	for {
-		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			break
-		}
-		w = u.Unwrap()
-	}
-	http.MaxBytesReader(w, io.NopCloser(strings.NewReader("x")), 0).Read(make([]byte, 1))
+	http.MaxBytesReader(innermost(w), io.NopCloser(strings.NewReader("x")), 0).Read(make([]byte, 1))
 }
 
 // outbound prepares r for a host: no hop-by-hop headers, the identity's headers

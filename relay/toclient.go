@@ -55,23 +55,46 @@ func (c *toClient) flush() error {
 // informs has out tell the client of r what comes before the answer; HTTP/1.0
 // has no 1xx (RFC 9110, section 15.2).
 func (c *toClient) informs(r *http.Request, out *outbound) {
-	if r.ProtoAtLeast(1, 1) {
-		out.inform = c.inform
+	if !r.ProtoAtLeast(1, 1) {
+		return
+	}
+	out.inform = func(status int, from http.Header) { c.inform(c.w, status, from) }
+	// Left to net/http the upload would write it, at the same time as this
+	// goroutine writes what the host says. Over HTTP/2, where one goroutine
+	// writes everything, it is left to net/http, which does not tell of Expect.
+	// A writer that is not net/http's might take it for the answer.
+	w, ours := innermost(c.w).(interface {
+		http.ResponseWriter
+		EnableFullDuplex() error
+	})
+	if ours && r.ProtoMajor == 1 && headerHas(r.Header, "Expect", "100-continue") {
+		out.proceed = func() { c.inform(w, http.StatusContinue, nil) }
 	}
 }
 
-// inform passes a 1xx answer on (RFC 9110, section 15.2). What the embedder has
-// set is for the answer itself, and stays.
-func (c *toClient) inform(status int, from http.Header) {
-	h := c.w.Header()
+// inform writes a 1xx answer to w. What the embedder has set is for the answer
+// itself, and stays.
+func (c *toClient) inform(w http.ResponseWriter, status int, from http.Header) {
+	h := w.Header()
 	embedders := maps.Clone(h)
 	clear(h)
 	copyHeader(h, from)
 	c.bound()
-	c.w.WriteHeader(status)
+	w.WriteHeader(status)
 	c.wait()
 	clear(h)
 	maps.Copy(h, embedders)
+}
+
+// innermost is what the embedder's middleware has wrapped.
+func innermost(w http.ResponseWriter) http.ResponseWriter {
+	for {
+		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return w
+		}
+		w = u.Unwrap()
+	}
 }
 
 // reset ends the connection of an HTTP/1.0 client, for which any other end is
