@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -12,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dialback/dialback/internal/memnet"
 	"github.com/dialback/dialback/relay"
 	"github.com/dialback/dialback/relaytest"
 	"github.com/dialback/dialback/store/storetest"
@@ -106,6 +108,34 @@ func TestHTTP2_ClientThatReadsNothing(t *testing.T) {
 		if n, err := io.Copy(io.Discard, resp.Body); err == nil {
 			t.Errorf("the answer was cut and looks complete: %d bytes", n)
 		}
+	})
+}
+
+// A client that takes nothing off its connection, which a deadline of net/http's
+// does not end here, is cut by the server's WriteByteTimeout.
+func TestHTTP2_ConnectionThatTakesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s, client := http2ServerWith(t, func(w http.ResponseWriter, r *http.Request) {
+			w.(http.Flusher).Flush()
+			time.Sleep(time.Second)
+			io.WriteString(w, strings.Repeat("x", 1<<20))
+		}, relaytest.Options{HTTP: func(hs *http.Server) {
+			hs.HTTP2 = &http.HTTP2Config{WriteByteTimeout: 5 * time.Minute}
+		}})
+		tr := client.Transport.(*http.Transport)
+		dial := tr.DialContext
+		var conn *memnet.Conn
+		tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := dial(ctx, network, addr)
+			conn, _ = c.(*memnet.Conn)
+			return c, err
+		}
+		resp := http2Do(t, s, client, nil)
+		defer resp.Body.Close()
+		conn.Freeze()
+		time.Sleep(11 * time.Minute) // net/http begins anew once after a part of a write
+		settled(t, s, "WriteByteTimeout in which nothing could be written")
+		conn.Cut()
 	})
 }
 
