@@ -17,6 +17,7 @@ type toClient struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
 	limit time.Duration
+	set   bool // a deadline is set
 }
 
 // unbind frees the connection of w from the embedder's Read- and WriteTimeout:
@@ -31,18 +32,30 @@ func unbind(w http.ResponseWriter) *http.ResponseController {
 
 // toClient unbinds w; StallTimeout takes the place of the embedder's timeouts.
 func (s *Server) toClient(w http.ResponseWriter) *toClient {
-	return &toClient{w, unbind(w), s.cfg.StallTimeout}
+	return &toClient{w: w, rc: unbind(w), limit: s.cfg.StallTimeout}
 }
 
 // bound gives what is written next, by net/http at the end of the handler too,
-// its time.
-func (c *toClient) bound() { c.rc.SetWriteDeadline(time.Now().Add(c.limit)) }
+// its time. What follows a write without a wait shares the time of that write.
+func (c *toClient) bound() {
+	if !c.set {
+		c.begin()
+	}
+}
+
+func (c *toClient) begin() {
+	c.rc.SetWriteDeadline(time.Now().Add(c.limit))
+	c.set = true
+}
 
 // wait is called before a wait for the host.
-func (c *toClient) wait() { c.rc.SetWriteDeadline(time.Time{}) }
+func (c *toClient) wait() {
+	c.rc.SetWriteDeadline(time.Time{})
+	c.set = false
+}
 
 func (c *toClient) Write(p []byte) (int, error) {
-	c.bound()
+	c.begin()
 	return c.w.Write(p)
 }
 
