@@ -263,7 +263,7 @@ func TestHostID_Grammar(t *testing.T) {
 		for _, id := range []string{"a", "A.b_c:d@e~f-1", "..a", strings.Repeat("x", 128)} {
 			get(s, "/hosts/"+id+"/x").want(t, id, 503, "host_offline")
 		}
-		for _, id := range []string{"a%20b", "a%2Fb", "%00", strings.Repeat("x", 129), "a+b", "%zz"} {
+		for _, id := range []string{"a%20b", "a%2Fb", "%00", strings.Repeat("x", 129), "a+b", "%zz", "h%2Fadmin|", "h|%2F.."} {
 			if r := rawGet(t, s, "/hosts/"+id+"/x"); !strings.Contains(r, "bad_request") && !strings.Contains(r, "400") {
 				t.Errorf("%.20q: %.80q, want 400", id, r)
 			}

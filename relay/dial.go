@@ -158,7 +158,7 @@ func (rt *roundTripper) roundTrip(r *http.Request) (*http.Response, error) {
 // outboundOf prepares a request of the embedding program's.
 func (s *Server) outboundOf(r *http.Request) *outbound {
 	out := &outbound{
-		method: r.Method, path: r.URL.EscapedPath(), query: r.URL.RawQuery, host: r.Host,
+		method: r.Method, path: pathOf(r.URL), query: r.URL.RawQuery, host: r.Host,
 		header: endToEnd(r.Header), length: r.ContentLength, trailer: r.Trailer,
 	}
 	if out.method == "" {

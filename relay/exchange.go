@@ -40,6 +40,7 @@ func (s *Server) exchange(ctx context.Context, st *stream, t Target, out *outbou
 		}
 		s.started(out)
 		if data.att.Proto < 3 {
+			out.path, out.query = inURL(out.path), inURL(out.query)
 			return s.exchangeV2(ctx, data.conn, out)
 		}
 		hs := s.newHTTPStream(data, st.hub, t.Service)

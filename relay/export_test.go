@@ -25,9 +25,10 @@ func (s *Server) CheckTicket(ticket, hostID string) (nodeID string, ok bool) {
 // Authorize is what every request of a host or a client passes.
 var Authorize = (*Server).authorize
 
-// CutCookies, PathHostID and FirstSubprotocol read what anybody may send.
+// CutCookies, PathOf, PathHostID and FirstSubprotocol read what anybody may send.
 var (
 	CutCookies       = cutCookies
+	PathOf           = pathOf
 	PathHostID       = pathHostID
 	FirstSubprotocol = firstSubprotocol
 )

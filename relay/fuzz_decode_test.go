@@ -56,7 +56,7 @@ var hostIDGrammar = regexp.MustCompile(`^[A-Za-z0-9._:@~-]{1,128}$`)
 
 // FuzzHostID: what a path names is a host ID of the grammar, or refused.
 func FuzzHostID(f *testing.F) {
-	for _, s := range []string{"laptop", "a%2Fb", "..", "%2e%2e", "a:b@c~", "%", "%zz", "%00", "é", strings.Repeat("x", 129)} {
+	for _, s := range []string{"laptop", "a%2Fb", "..", "%2e%2e", "a:b@c~", "%", "%zz", "%00", "é", "h%2Fadmin|", strings.Repeat("x", 129)} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, segment string) {
@@ -64,6 +64,22 @@ func FuzzHostID(f *testing.F) {
 		good := hostIDGrammar.MatchString(id) && id != "." && id != ".."
 		if good != (err == nil) {
 			t.Fatalf("%q is the host ID %q: %v", segment, id, err)
+		}
+	})
+}
+
+// FuzzPath: what is read as the path of a request line is its path to the letter.
+func FuzzPath(f *testing.F) {
+	for _, s := range []string{"/", "/a%2Fb|", "/a%2Fb\xff?c", "//a", "/a?b?", "/%2f%3F#", "/*"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, target string) {
+		u, err := url.ParseRequestURI(target)
+		if err != nil || !strings.HasPrefix(target, "/") || strings.Contains(target, " ") {
+			return // net/http lets none of these in, or it is no path
+		}
+		if want, _, _ := strings.Cut(target, "?"); relay.PathOf(u) != want {
+			t.Fatalf("%q is the path %q", target, relay.PathOf(u))
 		}
 	})
 }

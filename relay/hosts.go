@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -40,7 +41,7 @@ func httpSpec(t Target, out *outbound) chooseSpec {
 		if att.Proto >= 3 {
 			return dialSpec{kind: transport.KindTCP, path: out.path, query: out.query, service: t.Service, proto: transport.ProtoHTTP}, nil
 		}
-		spec := dialSpec{kind: transport.KindHTTP, path: out.path, query: out.query}
+		spec := dialSpec{kind: transport.KindHTTP, path: inURL(out.path), query: inURL(out.query)}
 		switch {
 		case t.Service != "":
 			return spec, Deny(ErrHostV2, "host speaks v2, which has one service only")
@@ -55,6 +56,25 @@ func httpSpec(t Target, out *outbound) chooseSpec {
 		}
 		return spec, nil
 	}
+}
+
+// inURL escapes in a path or a query what a v2 host could not be told by JSON, or
+// would misread: its URL ends at a #, has a slash for a backslash, and of other
+// characters than ASCII Node sends but a byte, be it a line break.
+func inURL(s string) string {
+	odd := func(c rune) bool { return c == '#' || c == '\\' || c >= 0x80 }
+	if !strings.ContainsFunc(s, odd) {
+		return s
+	}
+	var b []byte
+	for _, c := range []byte(s) {
+		if odd(rune(c)) {
+			b = fmt.Appendf(b, "%%%02X", c)
+		} else {
+			b = append(b, c)
+		}
+	}
+	return string(b)
 }
 
 // serveUpgrade opens the way to the host first: a client's handshake is

@@ -30,12 +30,14 @@ func handler(f func(w http.ResponseWriter, r *http.Request)) map[string]agent.Ha
 	return map[string]agent.Handler{"": agent.HTTP(http.HandlerFunc(f))}
 }
 
-// Path and query arrive to the letter: nothing is cleaned or decoded.
+// Path and query arrive to the letter: nothing is cleaned, decoded or encoded, be
+// there bytes in it that belong escaped or not.
 func TestHTTP_PathAndQueryToTheLetter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := server(t, nil)
 		s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.RequestURI) }), nil)
-		for _, uri := range []string{"/", "/a/b", "/a//b", "//a", "/a/../b", "/./", "/%2e%2e/x", "/a%2Fb", "/x?", "/x?a=b&&c=%20+;", "/x?q=%zz", "/~u/:x@y;z=1,2"} {
+		for _, uri := range []string{"/", "/a/b", "/a//b", "//a", "/a/../b", "/./", "/%2e%2e/x", "/a%2Fb", "/x?", "/x?a=b&&c=%20+;", "/x?q=%zz", "/~u/:x@y;z=1,2",
+			"/a|b", "/a%2Fb|c", "/..%2F..%2Fetc|x", "/a%2Fb/\xc3\xa9", "/a%2Fb/\xe9\xff?\xff", "/a%2Fb{c}", "/%41|", "/a%2Fb^c", `/%2F\"`} {
 			want := uri
 			if uri == "/x?" {
 				want = "/x" // an empty query is none

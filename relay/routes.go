@@ -9,10 +9,10 @@ import (
 )
 
 // ServeHTTP serves the routes of PROTOCOL.md below the mount point: mount the
-// Server with http.StripPrefix. Paths are parsed from their escaped form and
-// never cleaned, so that what follows /hosts/{hostID} arrives to the letter.
+// Server with http.StripPrefix. Paths are parsed as they were sent and never
+// cleaned, so that what follows /hosts/{hostID} arrives to the letter.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	path := r.URL.EscapedPath()
+	path := pathOf(r.URL)
 	switch path {
 	case "/v2/control":
 		s.serveControl(w, r)
@@ -91,7 +91,7 @@ func (s *Server) HealthHandler() http.Handler { return http.HandlerFunc(s.serveH
 // with a leading slash: http.StripPrefix("/machines", srv.HostsHandler()).
 func (s *Server) HostsHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.serveHostsPath(w, r, strings.TrimPrefix(r.URL.EscapedPath(), "/"))
+		s.serveHostsPath(w, r, strings.TrimPrefix(pathOf(r.URL), "/"))
 	})
 }
 
@@ -99,7 +99,7 @@ func (s *Server) HostsHandler() http.Handler {
 // stripped; see HostsHandler.
 func (s *Server) ConnectHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		hostID, err := pathHostID(strings.TrimPrefix(r.URL.EscapedPath(), "/"))
+		hostID, err := pathHostID(strings.TrimPrefix(pathOf(r.URL), "/"))
 		if err != nil {
 			s.deny(w, r, "", err)
 			return
@@ -124,7 +124,20 @@ func (s *Server) ServeHost(w http.ResponseWriter, r *http.Request, hostID string
 		s.deny(w, r, "", err)
 		return
 	}
-	s.serveHost(w, r, hostID, t, r.URL.EscapedPath(), "")
+	s.serveHost(w, r, hostID, t, pathOf(r.URL), "")
+}
+
+// pathOf is the path of u as it was sent. For a single byte that net/url would
+// have escaped, URL.EscapedPath escapes all of it anew, and a %2F is a slash
+// then. What would not be a path in a request line it does escape.
+func pathOf(u *url.URL) string {
+	noPath := func(c rune) bool { return c <= ' ' || c == 0x7f || c == '?' }
+	if u.RawPath != "" && !strings.ContainsFunc(u.RawPath, noPath) {
+		if p, err := url.PathUnescape(u.RawPath); err == nil && p == u.Path {
+			return u.RawPath
+		}
+	}
+	return u.EscapedPath()
 }
 
 // pathHostID decodes a host ID that is one path segment.
