@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,7 +16,9 @@ import (
 // request's goroutine; ctx is the request's.
 //
 // It takes the client's token with Credential, which also marks it as used:
-// only a used token is removed before the request goes on to the host. An
+// only a used token is removed before the request goes on to the host. From
+// the Referer of a page of the same host, which may have been let in by a token
+// in its URL, each token= is removed once Credential was called, found or not. An
 // error that wraps ErrUnauthorized, ErrForbidden or ErrBadRequest is told to
 // the caller as such; see Deny. Any other error is an internal error (500).
 type AuthorizeFunc func(ctx context.Context, r *http.Request, hostID string) (Identity, error)
@@ -105,8 +108,11 @@ const ownHeader = "Dialback-Authorization"
 type credential struct {
 	token  string
 	source int
-	used   bool
+	asked  bool // for by a hook
 }
+
+// used reports whether a hook has got the token.
+func (c *credential) used() bool { return c.asked && c.source != fromNowhere }
 
 // Credential returns the token that came with r, or an empty string, and marks
 // it as used. It is looked for in Dialback-Authorization (with or without
@@ -118,7 +124,7 @@ func Credential(r *http.Request) string {
 	if !ok {
 		c = findCredential(r)
 	}
-	c.used = c.source != fromNowhere
+	c.asked = true
 	return c.token
 }
 
@@ -178,12 +184,15 @@ func (s *Server) authorize(hook AuthorizeFunc, r *http.Request, hostID string) (
 	if !id.ExpiresAt.IsZero() && !time.Now().Before(id.ExpiresAt) {
 		return r, id, Deny(ErrUnauthorized, "credentials expired")
 	}
-	if isWebSocket(r) && !c.used && s.foreignOrigin(r) {
+	if isWebSocket(r) && !c.used() && s.foreignOrigin(r) {
 		return r, id, Deny(ErrForbidden, "a WebSocket from a foreign origin needs an explicit token")
 	}
 	r = r.WithContext(context.WithValue(r.Context(), identityKey, id))
-	if c.used {
+	if c.used() {
 		r = cutCredential(r, c)
+	}
+	if c.asked && len(r.Header["Referer"]) > 0 {
+		r = cutReferers(r, c)
 	}
 	return r, id, nil
 }
@@ -198,23 +207,42 @@ func cutCredential(r *http.Request, c *credential) *http.Request {
 		r2.Header.Del("Authorization")
 	case fromQuery:
 		u := *r.URL
-		u.RawQuery = cutToken(u.RawQuery, c.token)
+		u.RawQuery = cutToken(u.RawQuery, func(token string) bool { return token == c.token })
 		u.ForceQuery = false
 		r2.URL = &u
 		r2.RequestURI = ""
 	}
-	for i, ref := range r2.Header["Referer"] {
-		r2.Header["Referer"][i] = cutReferer(ref, c.token)
-	}
 	return &r2
 }
 
-// cutReferer removes token from the query of a Referer, which stays as it is if
-// it has no such element.
-func cutReferer(ref, token string) string {
+// cutReferers returns r without c in its Referer. What a page loads may be let in
+// by a cookie, and the page by a token: from a Referer of the same host every
+// token is cut.
+func cutReferers(r *http.Request, c *credential) *http.Request {
+	r2 := *r
+	r2.Header = maps.Clone(r.Header)
+	refs := slices.Clone(r.Header["Referer"])
+	for i, ref := range refs {
+		own := isOwnPage(ref, r.Host)
+		refs[i] = cutReferer(ref, func(token string) bool { return own || c.used() && token == c.token })
+	}
+	r2.Header["Referer"] = refs
+	return &r2
+}
+
+// isOwnPage reports whether a Referer names a page of host, or of none.
+func isOwnPage(ref, host string) bool {
+	base, _, _ := strings.Cut(ref, "?")
+	u, err := url.Parse(base)
+	return err != nil || u.Host == "" || strings.EqualFold(u.Host, host)
+}
+
+// cutReferer removes the tokens that cut tells from the query of a Referer, which
+// stays as it is if it has none.
+func cutReferer(ref string, cuts func(token string) bool) string {
 	base, query, _ := strings.Cut(ref, "?")
 	query, frag, hasFrag := strings.Cut(query, "#")
-	cut := cutToken(query, token)
+	cut := cutToken(query, cuts)
 	if cut == query {
 		return ref
 	}
@@ -227,12 +255,13 @@ func cutReferer(ref, token string) string {
 	return base
 }
 
-// cutToken removes the elements token=<token> of a raw query, byte by byte.
-func cutToken(query, token string) string {
+// cutToken removes the elements token= that cuts tells from a raw query, byte by
+// byte.
+func cutToken(query string, cuts func(token string) bool) string {
 	parts := strings.Split(query, "&")
 	kept := slices.DeleteFunc(parts, func(p string) bool {
 		k, v := queryParam(p)
-		return k == "token" && v == token
+		return k == "token" && cuts(v)
 	})
 	return strings.Join(kept, "&")
 }

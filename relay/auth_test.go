@@ -107,16 +107,56 @@ func TestAuth_CredentialIsCutOut(t *testing.T) {
 	}
 }
 
+// What a page loads is let in by its cookie, and has the page's URL for a Referer:
+// no token of the same host's goes to the host, whatever the hook found. Of a
+// foreign page it is none of ours, unless it is the one that was used.
+func TestAuth_RefererOfWhatAPageLoads(t *testing.T) {
+	const page = "http://relay.test:80/hosts/h/?a&token=" + secret + "&%74oken=other&b#f"
+	const foreign = "https://app.example/?token=theirs&a"
+	tests := []struct{ name, cookie, token, referer, want string }{
+		{"own page, by a cookie", "login=yes", "", page, "http://relay.test:80/hosts/h/?a&b#f"},
+		{"own page, by a token", "", secret, page, "http://relay.test:80/hosts/h/?a&b#f"},
+		{"no token in it", "login=yes", "", "http://relay.test:80/hosts/h/?#", "http://relay.test:80/hosts/h/?#"},
+		{"a path alone", "login=yes", "", "/hosts/h/?token=" + secret, "/hosts/h/"},
+		{"spelt otherwise", "login=yes", "", "HTTP://Relay.Test:80/?token=" + secret, "HTTP://Relay.Test:80/"},
+		{"malformed", "login=yes", "", "http://relay.test:80/%zz?token=" + secret, "http://relay.test:80/%zz"},
+		{"foreign page, by a cookie", "login=yes", "", foreign, foreign},
+		{"foreign page, by a token", "", secret, foreign + "&token=" + secret, foreign},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := server(t, func(c *relay.Config) {
+					c.PrivateCookies = []string{"login"}
+					c.AuthorizeClient = func(ctx context.Context, r *http.Request, hostID string) (relay.Identity, error) {
+						if relay.Credential(r) == secret {
+							return relay.Identity{}, nil
+						}
+						return token(ctx, r, hostID)
+					}
+				})
+				s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Referer()) }), nil)
+				req, _ := http.NewRequest("GET", s.URL+"/hosts/h/app.js", nil)
+				req.Header = http.Header{"Cookie": {tt.cookie}, "Dialback-Authorization": {tt.token}, "Referer": {tt.referer}}
+				if resp, body, err := s.DoRequest(req); err != nil || resp.StatusCode != 200 || body != tt.want {
+					t.Errorf("the service saw the Referer %q, want %q; %v %v", body, tt.want, resp, err)
+				}
+			})
+		})
+	}
+}
+
 // What no hook consumed is not the relay's: it goes to the host.
 func TestAuth_UnusedCredentialStays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := server(t, nil)
 		s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) {
-			fmt.Fprint(w, r.RequestURI, " ", r.Header.Get("Authorization"))
+			fmt.Fprint(w, r.RequestURI, " ", r.Header.Get("Authorization"), " ", r.Referer())
 		}), nil)
 		req, _ := http.NewRequest("GET", s.URL+"/hosts/h/x?token=theirs", nil)
 		req.Header.Set("Authorization", "Bearer theirs")
-		if _, body, _ := s.DoRequest(req); body != "/x?token=theirs Bearer theirs" {
+		req.Header.Set("Referer", s.URL+"/?token=theirs")
+		if _, body, _ := s.DoRequest(req); body != "/x?token=theirs Bearer theirs "+s.URL+"/?token=theirs" {
 			t.Errorf("the service saw %q", body)
 		}
 	})
