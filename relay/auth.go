@@ -148,13 +148,13 @@ func findCredential(r *http.Request) *credential {
 }
 
 // bearer parses RFC 6750's Authorization: Bearer and reports whether v has that
-// scheme; the token may be empty.
+// scheme; the token may be empty, and net/http has trimmed the space off then.
 func bearer(v string) (string, bool) {
-	const scheme = "bearer "
-	if len(v) < len(scheme) || !strings.EqualFold(v[:len(scheme)], scheme) {
+	scheme, token, _ := strings.Cut(v, " ")
+	if !strings.EqualFold(scheme, "bearer") {
 		return "", false
 	}
-	return strings.TrimSpace(v[len(scheme):]), true
+	return strings.TrimSpace(token), true
 }
 
 // queryParam decodes one element of a raw query; what cannot be decoded stays.

@@ -69,6 +69,7 @@ func TestAuth_CredentialIsCutOut(t *testing.T) {
 		{"query, escaped", "?%74oken=s3cr3t%2Dtoken&a", nil, "/x?a"},
 		{"referer", "", http.Header{"Authorization": {"Bearer " + secret}, "Referer": {"http://relay.test/hosts/h/p?a=1&token=" + secret + "&b#f"}}, "/x"},
 		{"referer, the second", "", http.Header{"Authorization": {"Bearer " + secret}, "Referer": {"http://relay.test/p", "http://relay.test/?token=" + secret}}, "/x"},
+		{"query, headers with a scheme alone", "?a&token=" + secret, http.Header{"Authorization": {"Bearer "}, "Dialback-Authorization": {"bearer "}}, "/x?a"},
 		{"query, headers without a token", "?a&token=" + secret, http.Header{"Authorization": {"Bearer \u00a0"}, "Dialback-Authorization": {"Bearer \u00a0"}}, "/x?a"},
 	}
 	for _, tt := range tests {

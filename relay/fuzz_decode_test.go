@@ -84,7 +84,7 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-var bearerScheme = regexp.MustCompile(`(?i)^bearer `)
+var bearerScheme = regexp.MustCompile(`(?i)^bearer( |$)`)
 
 // FuzzCredential: the token that let a request in is not in what goes on to the
 // host, as the relay itself would find it there, and no token at all is in a
@@ -98,6 +98,7 @@ func FuzzCredential(f *testing.F) {
 	f.Add("", "Basic eA==", "token", "")
 	f.Add("", "Bearer \u00a0", "token=secret&a?", "http://x/?")
 	f.Add("bearer \u00a0", "", "a&&b?", "/?#")
+	f.Add("Bearer", "bearer", "token=secret", "")
 	f.Add("", "", "", "http://Example.com/p?a&token=secret&%74oken&b#f")
 	f.Add("secret", "", "", "http://other/?token=x&token=secret")
 	f.Add("", "", "a", "http://example.com/%zz?token=x")
