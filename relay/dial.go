@@ -96,7 +96,8 @@ func (c *dialedConn) release() {
 
 // RoundTripper returns HTTP to a service of a host, for the embedding program:
 // no AuthorizeClient is asked, and the request's URL matters for its path and
-// query only. It follows the contract of http.RoundTripper. A response's body
+// query only. Host, Expect and hop-by-hop headers in the request's Header are not
+// sent. It follows the contract of http.RoundTripper. A response's body
 // of a 101 is an io.ReadWriteCloser.
 func (s *Server) RoundTripper(hostID string, t Target) http.RoundTripper {
 	return &roundTripper{s, hostID, t}
@@ -157,10 +158,7 @@ func (rt *roundTripper) roundTrip(r *http.Request) (*http.Response, error) {
 
 // outboundOf prepares a request of the embedding program's.
 func (s *Server) outboundOf(r *http.Request) *outbound {
-	out := &outbound{
-		method: r.Method, path: pathOf(r.URL), query: r.URL.RawQuery, host: r.Host,
-		header: endToEnd(r.Header), length: r.ContentLength, trailer: r.Trailer,
-	}
+	out := newOutbound(r, pathOf(r.URL))
 	if out.method == "" {
 		out.method = http.MethodGet
 	}
@@ -177,9 +175,6 @@ func (s *Server) outboundOf(r *http.Request) *outbound {
 		out.length, out.body = -1, r.Body
 	default:
 		out.body = r.Body
-	}
-	if isUpgrade(r) {
-		out.upgrade, out.webSocket = r.Header.Get("Upgrade"), false
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package relay
 import (
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/textproto"
@@ -175,27 +176,33 @@ func closeAfterReply(w http.ResponseWriter) {
 	http.MaxBytesReader(innermost(w), io.NopCloser(strings.NewReader("x")), 0).Read(make([]byte, 1))
 }
 
-// outbound prepares r for a host: no hop-by-hop headers, the identity's headers
-// instead of the client's, X-Forwarded-* of our own, no private cookies.
-func (s *Server) outbound(r *http.Request, id Identity, path, prefix string) *outbound {
+// newOutbound makes an outbound of r, whoever made that, except for the body.
+func newOutbound(r *http.Request, path string) *outbound {
 	out := &outbound{
 		method: r.Method, path: path, query: r.URL.RawQuery, host: r.Host,
 		header: endToEnd(r.Header), length: r.ContentLength, trailer: r.Trailer,
 	}
+	maps.DeleteFunc(out.header, func(name string, _ []string) bool { return isOwnField(name) })
+	if isUpgrade(r) {
+		out.upgrade = r.Header.Get("Upgrade")
+	}
+	if headerHas(r.Header, "Te", "trailers") {
+		out.header["Te"] = []string{"trailers"}
+	}
+	return out
+}
+
+// outbound prepares a client's r for a host: the identity's headers instead of
+// the client's, X-Forwarded-* of our own, no private cookies.
+func (s *Server) outbound(r *http.Request, id Identity, path, prefix string) *outbound {
+	out := newOutbound(r, path)
 	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
 		out.body = r.Body
 	} else {
 		out.length = 0
 	}
-	if isUpgrade(r) {
-		out.upgrade = r.Header.Get("Upgrade")
-		out.webSocket = isWebSocket(r)
-	}
-	if headerHas(r.Header, "Te", "trailers") {
-		out.header["Te"] = []string{"trailers"}
-	}
+	out.webSocket = isWebSocket(r)
 	h := out.header
-	delete(h, "Expect") // net/http has answered, or will when the body is read
 	if !s.cfg.TrustForwarded {
 		for k := range h {
 			if k == "Forwarded" || strings.HasPrefix(k, "X-Forwarded-") {
@@ -243,6 +250,14 @@ func forward(h http.Header, r *http.Request, prefix string) {
 var hopByHop = map[string]bool{
 	"Connection": true, "Proxy-Connection": true, "Keep-Alive": true, "Proxy-Authenticate": true, "Proxy-Authorization": true,
 	"Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true, "Content-Length": true,
+}
+
+// isOwnField reports whether a header of that name is the relay's own affair in a
+// request: of one hop, told by outbound.host, or a wish that net/http fulfils when
+// the body is read.
+func isOwnField(name string) bool {
+	name = textproto.CanonicalMIMEHeaderKey(name)
+	return hopByHop[name] || name == "Host" || name == "Expect"
 }
 
 // endToEnd copies h without what concerns one hop only, the framing included.

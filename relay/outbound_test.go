@@ -1,9 +1,12 @@
 package relay_test
 
 import (
+	"bufio"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/dialback/dialback/agent"
@@ -94,4 +97,62 @@ func TestRoundTripper_OddPath(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What a request of the embedder's has in its Header for itself does not reach the
+// host: a second Host, framing, an Expect that nobody waits for.
+func TestRoundTripper_OwnFieldsStayHere(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := server(t, nil)
+		heads := make(chan string, 1)
+		s.MustConnect("h", relaytest.HostConfig{Proto: 3, OnDial: sayToHead(heads)})
+		s.MustConnect("v2", relaytest.HostConfig{OnDial: relaytest.AnswerHTTP(func(r transport.HTTPRequest, _ []byte) (int, string) {
+			heads <- fmt.Sprint(r.Headers)
+			return 204, ""
+		})})
+		for host, want := range map[string]string{
+			"h":  "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nX-A: b\r\n\r\n",
+			"v2": "map[x-a:b]",
+		} {
+			req, _ := http.NewRequest("POST", "http://x/", strings.NewReader("body"))
+			req.Header = http.Header{
+				"Expect": {"100-continue"}, "Host": {"other.example"}, "host": {"other.example"}, "content-length": {"1"}, "Transfer-Encoding": {"chunked"},
+				"X-A": {"b"}, "Connection": {"X-Hop"}, "X-Hop": {"1"},
+			}
+			resp, err := s.Relay.RoundTripper(host, relay.Target{}).RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if head := <-heads; resp.StatusCode != 204 || head != want {
+				t.Errorf("%s: %d; the host got\n%s, want\n%s", host, resp.StatusCode, head, want)
+			}
+		}
+	})
+}
+
+// sayToHead is an OnDial of an agent that tells the head of a request as it came,
+// and answers 204.
+func sayToHead(heads chan<- string) func(*relaytest.Host, transport.StreamDial) {
+	return func(h *relaytest.Host, d transport.StreamDial) {
+		c, err := h.Open(d)
+		if err != nil {
+			return
+		}
+		br := bufio.NewReader(c)
+		var head strings.Builder
+		for {
+			line, err := br.ReadString('\n')
+			if err != nil {
+				return
+			}
+			head.WriteString(line)
+			if line == "\r\n" {
+				break
+			}
+		}
+		heads <- head.String()
+		io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
+		io.Copy(io.Discard, br)
+	}
 }
