@@ -43,3 +43,6 @@ func SettledMayGo(conn transport.Conn) bool {
 	o.settle(conn, store.Attachment{}, "")
 	return o.mayGoTo(store.Attachment{Instance: "another"})
 }
+
+// HopByHop are the headers of one hop.
+var HopByHop = hopByHop

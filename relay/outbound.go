@@ -213,7 +213,12 @@ func (s *Server) outbound(r *http.Request, id Identity, path, prefix string) *ou
 	forward(h, r, prefix)
 	cutCookies(h, s.cfg.PrivateCookies)
 	for k, vs := range id.Headers {
-		h[textproto.CanonicalMIMEHeaderKey(k)] = vs
+		switch k = textproto.CanonicalMIMEHeaderKey(k); {
+		case k == "Host" && len(vs) > 0:
+			out.host = vs[0]
+		case !isOwnField(k):
+			h[k] = vs
+		}
 	}
 	return out
 }

@@ -2,10 +2,12 @@ package relay_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -155,4 +157,36 @@ func sayToHead(heads chan<- string) func(*relaytest.Host, transport.StreamDial) 
 		io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
 		io.Copy(io.Discard, br)
 	}
+}
+
+// An identity's Host is the request's, and what it has of framing and of one hop,
+// as the header of a request that it may be a copy of has, is left out.
+func TestIdentity_HostAndFraming(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := server(t, func(c *relay.Config) {
+			c.AuthorizeClient = func(_ context.Context, r *http.Request, _ string) (relay.Identity, error) {
+				h := http.Header{"host": {"inner.example"}, "Content-Length": {"1"}, "Expect": {"100-continue"}, "Te": {"x"}, "X-User": {"alice"}}
+				for k := range relay.HopByHop {
+					h[strings.ToLower(k)] = []string{"x"}
+				}
+				return relay.Identity{Headers: h}, nil
+			}
+		})
+		heads := make(chan string, 1)
+		s.MustConnect("h", relaytest.HostConfig{Proto: 3, OnDial: sayToHead(heads)})
+		do(s, "POST", "/hosts/h/x", "body").want(t, "headers of framing", 204, "")
+		var names []string
+		for line := range strings.SplitSeq(<-heads, "\r\n") {
+			if name, value, ok := strings.Cut(line, ": "); ok && !strings.HasPrefix(name, "X-Forwarded-") {
+				names = append(names, name)
+				if name == "Host" && value != "inner.example" || name == "Content-Length" && value != "4" {
+					t.Errorf("the host got %q", line)
+				}
+			}
+		}
+		slices.Sort(names)
+		if want := []string{"Content-Length", "Host", "User-Agent", "X-User"}; !slices.Equal(names, want) {
+			t.Errorf("the host got %q, want %q", names, want)
+		}
+	})
 }
