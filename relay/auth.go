@@ -212,7 +212,9 @@ func cutCredential(r *http.Request, c *credential) *http.Request {
 		u.RawQuery = cutToken(u.RawQuery, func(token string) bool { return token == c.token })
 		u.ForceQuery = false
 		r2.URL = &u
-		r2.RequestURI = ""
+		if path, _, ok := strings.Cut(r.RequestURI, "?"); ok {
+			r2.RequestURI = strings.TrimSuffix(path+"?"+u.RawQuery, "?")
+		}
 	}
 	return &r2
 }

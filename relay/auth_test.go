@@ -254,7 +254,7 @@ func TestAuthorized_HandlerGetsTheIdentity(t *testing.T) {
 		hostOf := func(r *http.Request) string { return strings.TrimPrefix(r.URL.Path, "/settings/") }
 		settings := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			id, ok := relay.IdentityFrom(r.Context())
-			fmt.Fprintf(w, "%s %v %s %q", hostOf(r), ok, id.Subject, r.URL.RawQuery)
+			fmt.Fprintf(w, "%s %v %s %q %s", hostOf(r), ok, id.Subject, r.URL.RawQuery, r.RequestURI)
 		})
 		s = relaytest.NewServer(t, &relaytest.Options{
 			Config: func(c *relay.Config) { c.AuthorizeClient = token },
@@ -268,7 +268,7 @@ func TestAuthorized_HandlerGetsTheIdentity(t *testing.T) {
 				})
 			},
 		})
-		get(s, "/settings/h?a&token="+secret+"&b").want(t, "with the token", 200, `h true token "a&b"`)
+		get(s, "/settings/h?a&token="+secret+"&b").want(t, "with the token", 200, `h true token "a&b" /settings/h?a&b`)
 		get(s, "/settings/h").want(t, "without a token", 401, "unauthorized")
 		get(s, "/settings/a%20b?token="+secret).want(t, "no host ID", 400, "bad_request")
 		if _, ok := relay.IdentityFrom(t.Context()); ok {

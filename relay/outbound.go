@@ -243,12 +243,23 @@ func forward(h http.Header, r *http.Request, prefix string) {
 	}
 	set("X-Forwarded-Proto", proto)
 	if prefix != "" {
-		// What a mount point cut off is part of the prefix too.
-		if i := strings.Index(r.RequestURI, prefix); i > 0 && !strings.Contains(r.RequestURI[:i], "?") {
-			prefix = r.RequestURI[:i] + prefix
-		}
-		set("X-Forwarded-Prefix", prefix)
+		set("X-Forwarded-Prefix", mountOf(r)+prefix)
 	}
+}
+
+// mountOf is what a mount point has cut off from r's path: empty if there is none,
+// or something else was done to the path.
+func mountOf(r *http.Request) string {
+	uri, _, _ := strings.Cut(r.RequestURI, "?")
+	if !strings.HasPrefix(uri, "/") { // the absolute form
+		_, uri, _ = strings.Cut(uri, "://")
+		uri = uri[max(0, strings.IndexByte(uri, '/')):]
+	}
+	mount, ok := strings.CutSuffix(uri, pathOf(r.URL))
+	if !ok {
+		return ""
+	}
+	return mount
 }
 
 // hopByHop are the headers of one hop (RFC 9110, section 7.6.1).

@@ -190,3 +190,45 @@ func TestIdentity_HostAndFraming(t *testing.T) {
 		}
 	})
 }
+
+// X-Forwarded-Prefix is all that was cut off in front of the path that the host
+// gets, whichever handler did so and wherever the token was.
+func TestHTTP_ForwardedPrefix(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := relaytest.NewServer(t, &relaytest.Options{
+			Config: func(c *relay.Config) { c.AuthorizeClient = token },
+			Wrap: func(h http.Handler) http.Handler {
+				srv := h.(*relay.Server)
+				own := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { srv.ServeHost(w, r, "h", relay.Target{}) })
+				mux := http.NewServeMux()
+				mux.Handle("/", h)
+				mux.Handle("/relay/", http.StripPrefix("/relay", h))
+				mux.Handle("/machines/", http.StripPrefix("/machines", srv.HostsHandler()))
+				mux.Handle("/own/", http.StripPrefix("/own", own))
+				return mux
+			}})
+		s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprint(w, r.RequestURI, " ", r.Header["X-Forwarded-Prefix"])
+		}), nil)
+		const query = "?token=" + secret
+		for _, tt := range []struct{ uri, want string }{
+			{"/hosts/h/x", "/x [/hosts/h]"},
+			{"/relay/hosts/h/x", "/x [/relay/hosts/h]"},
+			{"/relay/hosts/h/hosts/h/x", "/hosts/h/x [/relay/hosts/h]"},
+			{"/relay/hosts/h/a%2Fb|", "/a%2Fb| [/relay/hosts/h]"},
+			{"/relay/hosts/%68/", "/ [/relay/hosts/%68]"},
+			{"http://relay.test/relay/hosts/h/x", "/x [/relay/hosts/h]"},
+			{"http://relay.test/hosts/h/x", "/x [/hosts/h]"},
+			{"/machines/h/x", "/x [/machines/h]"},
+			{"http://relay.test/machines/h/x", "/x [/machines/h]"},
+			{"/own/h/x", "/h/x []"},
+		} {
+			if got := rawGet(t, s, tt.uri+query); got != tt.want {
+				t.Errorf("%s: by a token in the query the service saw %q, want %q", tt.uri, got, tt.want)
+			}
+			if got := rawGet(t, s, tt.uri+" HTTP/1.1\r\nAuthorization: Bearer "+secret+"\r\nX-Rest:"); got != tt.want {
+				t.Errorf("%s: by a header the service saw %q, want %q", tt.uri, got, tt.want)
+			}
+		}
+	})
+}

@@ -32,7 +32,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if rest, ok := strings.CutPrefix(path, "/hosts/"); ok {
-		s.serveHostsPath(w, r, rest)
+		s.serveHostsPath(w, r, "/hosts/", rest)
 		return
 	}
 	if rest, ok := strings.CutPrefix(path, "/connect/"); ok {
@@ -47,8 +47,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.NotFound(w, r)
 }
 
-// serveHostsPath serves /hosts/{hostID}/{path...}; rest is what follows /hosts/.
-func (s *Server) serveHostsPath(w http.ResponseWriter, r *http.Request, rest string) {
+// serveHostsPath serves {hostID}/{path...}, which is rest, below the route.
+func (s *Server) serveHostsPath(w http.ResponseWriter, r *http.Request, route, rest string) {
 	id, tail, slash := strings.Cut(rest, "/")
 	hostID, err := pathHostID(id)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *Server) serveHostsPath(w http.ResponseWriter, r *http.Request, rest str
 		w.WriteHeader(http.StatusPermanentRedirect)
 		return
 	}
-	s.serveHost(w, r, hostID, Target{}, "/"+tail, "/hosts/"+id)
+	s.serveHost(w, r, hostID, Target{}, "/"+tail, route+id)
 }
 
 // ControlHandler serves hosts' control sockets at whatever path it is mounted.
@@ -91,7 +91,7 @@ func (s *Server) HealthHandler() http.Handler { return http.HandlerFunc(s.serveH
 // with a leading slash: http.StripPrefix("/machines", srv.HostsHandler()).
 func (s *Server) HostsHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.serveHostsPath(w, r, strings.TrimPrefix(pathOf(r.URL), "/"))
+		s.serveHostsPath(w, r, "/", strings.TrimPrefix(pathOf(r.URL), "/"))
 	})
 }
 
