@@ -303,12 +303,26 @@ func (s *Server) foreignOrigin(r *http.Request) bool {
 
 // isWebSocket reports whether r asks for a WebSocket (RFC 6455, section 4.1).
 func isWebSocket(r *http.Request) bool {
-	return headerHas(r.Header, "Connection", "upgrade") && headerHas(r.Header, "Upgrade", "websocket")
+	return upgradeOf(r) != "" && headerHas(r.Header, "Upgrade", "websocket")
 }
 
-// isUpgrade reports whether r asks for any other protocol (RFC 9110, section 7.8).
-func isUpgrade(r *http.Request) bool {
-	return headerHas(r.Header, "Connection", "upgrade") && r.Header.Get("Upgrade") != ""
+// upgradeOf returns the protocols that r asks to be upgraded to, as Upgrade lists
+// them. An upgrade may be ignored, and one in HTTP/1.0 must be (RFC 9110, section
+// 7.8). One to h2c always is: what followed it would be requests that no relay has
+// seen, without the identity's headers.
+func upgradeOf(r *http.Request) string {
+	if r.ProtoMajor == 1 && r.ProtoMinor == 0 || !headerHas(r.Header, "Connection", "upgrade") {
+		return ""
+	}
+	var protocols []string
+	for _, line := range r.Header["Upgrade"] {
+		for _, p := range splitList(line) {
+			if !strings.HasPrefix(strings.ToLower(p), "h2c") { // nor h2c-14, and so on
+				protocols = append(protocols, p)
+			}
+		}
+	}
+	return strings.Join(protocols, ", ")
 }
 
 // headerHas reports whether a comma-separated header has the token.

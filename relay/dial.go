@@ -97,8 +97,8 @@ func (c *dialedConn) release() {
 // RoundTripper returns HTTP to a service of a host, for the embedding program:
 // no AuthorizeClient is asked, and the request's URL matters for its path and
 // query only. Host, Expect and hop-by-hop headers in the request's Header are not
-// sent. It follows the contract of http.RoundTripper. A response's body of a 101
-// is an io.ReadWriteCloser.
+// sent. An upgrade to a v2 host fails with ErrHostV2. It follows the contract of
+// http.RoundTripper. A response's body of a 101 is an io.ReadWriteCloser.
 func (s *Server) RoundTripper(hostID string, t Target) http.RoundTripper {
 	return &roundTripper{s, hostID, t}
 }

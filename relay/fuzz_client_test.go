@@ -278,6 +278,8 @@ func clientSeeds() [][]byte {
 		script(open, head("GET /connect/shared?service=none HTTP/1.1\r\n$W$SSec-WebSocket-Protocol: a, b\r\n"), S(clientBinary, "early"), S(clientEnd, freeze), S(clientPause, aMinute), S(clientEnd, thaw)),
 		script(open, head("GET /connect/old HTTP/1.1\r\n$W$O")),
 		script(open, head("GET "+shared+"/up"+h1+"$SConnection: Upgrade\r\nUpgrade: other\r\n"), S(clientSend, "bytes"), S(clientEnd, half), S(clientPause, aMinute)),
+		script(open, head("GET "+shared+"/up"+h1+"$SConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c, other\r\nHTTP2-Settings: AAMAAABk\r\n"), S(clientSend, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), S(clientEnd, half)),
+		script(open, head("GET "+old+"/up"+h1+"$OConnection: Upgrade\r\nUpgrade: other\r\n"), head("GET "+old+"/ws HTTP/1.0\r\n$W$O")),
 		script(open, head("GET "+shared+"/up"+h1+"$SConnection: Upgrade, X-Proof\r\nUpgrade: other\r\nContent-Length: 3\r\nX-Proof: forged\r\n"), S(clientSend, "abcdef"), S(clientEnd, cut)),
 		script(open, head("GET /hosts/good-5b1f0f6e3c/"+h1+"$S"), head("GET /hosts/good-5b1f0f6e3c/_whoowns"+h1+"$S"), head("GET /presence?hostIds=shared,old,good-5b1f0f6e3c"+h1+"$S")),
 		script(open, head("GET /hosts/%73hared/"+h1+"$S"), head("GET /hosts/sha%2fred/"+h1+"$S"), head("GET /hosts/../presence"+h1), head("GET //hosts/shared/"+h1+"$S")),

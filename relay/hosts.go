@@ -23,8 +23,11 @@ func (s *Server) serveHost(w http.ResponseWriter, r *http.Request, hostID string
 	out := s.outbound(r, id, path, prefix)
 	switch err = out.check(); {
 	case err != nil:
-	case isUpgrade(r):
-		err = s.serveUpgrade(c, r, hub, t, id, out)
+	case out.upgrade != "":
+		if err = s.serveUpgrade(c, r, hub, t, id, out); err == errNoUpgrade {
+			out.upgrade = "" // it may be ignored
+			err = s.serveExchange(c, r, hub, t, id, out)
+		}
 	default:
 		err = s.serveExchange(c, r, hub, t, id, out)
 	}
@@ -32,6 +35,9 @@ func (s *Server) serveHost(w http.ResponseWriter, r *http.Request, hostID string
 		s.writeError(w, r, hostID, err)
 	}
 }
+
+// errNoUpgrade: nothing has been asked of the host yet.
+var errNoUpgrade = Deny(ErrHostV2, "host speaks v2, which upgrades only the WebSockets that the relay accepts")
 
 // httpSpec asks for the socket of one exchange, in the words of the host's
 // version. A v2 host glues the path to an origin: it must begin with exactly
@@ -50,7 +56,7 @@ func httpSpec(t Target, out *outbound) chooseSpec {
 		case out.webSocket:
 			spec.kind = transport.KindWS
 		case out.upgrade != "":
-			return spec, Deny(ErrHostV2, "host speaks v2, which upgrades only the WebSockets that the relay accepts")
+			return spec, errNoUpgrade
 		case out.length != 0 && (out.method == http.MethodGet || out.method == http.MethodHead):
 			return spec, badRequest("a %s with a body cannot go to a v2 host", out.method)
 		}

@@ -53,18 +53,25 @@ func TestHTTP_PathAndQueryToTheLetter(t *testing.T) {
 // rawGet sends a request line as it is.
 func rawGet(t *testing.T, s *relaytest.Server, uri string) string {
 	t.Helper()
+	_, body := rawRequest(t, s, "GET "+uri+" HTTP/1.1\r\nHost: relay.test\r\nConnection: close\r\n\r\n")
+	return body
+}
+
+// rawRequest sends a request as it is and reads its answer.
+func rawRequest(t *testing.T, s *relaytest.Server, request string) (*http.Response, string) {
+	t.Helper()
 	c, err := s.Transport().DialContext(context.Background(), "tcp", "relay.test:80")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: relay.test\r\nConnection: close\r\n\r\n", uri)
+	io.WriteString(c, request)
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b, _ := io.ReadAll(resp.Body)
-	return string(b)
+	return resp, string(b)
 }
 
 // Headers: repeated ones stay repeated, hop-by-hop ones end here, the relay's

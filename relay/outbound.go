@@ -180,12 +180,9 @@ func closeAfterReply(w http.ResponseWriter) {
 func newOutbound(r *http.Request, path string) *outbound {
 	out := &outbound{
 		method: r.Method, path: path, query: r.URL.RawQuery, host: r.Host,
-		header: endToEnd(r.Header), length: r.ContentLength, trailer: r.Trailer,
+		header: endToEnd(r.Header), length: r.ContentLength, trailer: r.Trailer, upgrade: upgradeOf(r),
 	}
 	maps.DeleteFunc(out.header, func(name string, _ []string) bool { return isOwnField(name) })
-	if isUpgrade(r) {
-		out.upgrade = r.Header.Get("Upgrade")
-	}
 	if headerHas(r.Header, "Te", "trailers") {
 		out.header["Te"] = []string{"trailers"}
 	}
@@ -265,7 +262,7 @@ func mountOf(r *http.Request) string {
 // hopByHop are the headers of one hop (RFC 9110, section 7.6.1).
 var hopByHop = map[string]bool{
 	"Connection": true, "Proxy-Connection": true, "Keep-Alive": true, "Proxy-Authenticate": true, "Proxy-Authorization": true,
-	"Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true, "Content-Length": true,
+	"Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true, "Content-Length": true, "Http2-Settings": true,
 }
 
 // isOwnField reports whether a header of that name is the relay's own affair in a

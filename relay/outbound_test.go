@@ -3,6 +3,7 @@ package relay_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -230,5 +231,66 @@ func TestHTTP_ForwardedPrefix(t *testing.T) {
 				t.Errorf("%s: by a header the service saw %q, want %q", tt.uri, got, tt.want)
 			}
 		}
+	})
+}
+
+// HTTP/2 is never begun behind an upgrade: its requests would pass the relay. Who
+// offers it, as some clients do with each request, is answered by HTTP/1.1.
+func TestUpgrade_ToHTTP2IsIgnored(t *testing.T) {
+	tests := []struct{ name, proto, connection, upgrade, want string }{
+		{"h2c", "HTTP/1.1", "Upgrade, HTTP2-Settings", "h2c", ""},
+		{"h2c, settings not named", "HTTP/1.1", "Upgrade", "H2C", ""},
+		{"a draft of it", "HTTP/1.1", "Upgrade", "h2c-14", ""},
+		{"h2c among others", "HTTP/1.1", "Upgrade, HTTP2-Settings", "h2c, echo/1,other", "echo/1, other"},
+		{"in two lines", "HTTP/1.1", "Upgrade", "h2c\r\nUpgrade: echo", "echo"},
+		{"HTTP/1.0", "HTTP/1.0", "Upgrade", "echo", ""},
+		{"WebSocket by HTTP/1.0", "HTTP/1.0", "Upgrade", "websocket", ""},
+		{"not in Connection", "HTTP/1.1", "close", "echo", ""},
+	}
+	for _, tt := range tests {
+		bubble(t, func(t *testing.T) {
+			s := server(t, nil)
+			heads := make(chan string, 1)
+			s.MustConnect("h", relaytest.HostConfig{Proto: 3, OnDial: sayToHead(heads)})
+			resp, _ := rawRequest(t, s, "GET /hosts/h/x "+tt.proto+"\r\nHost: x\r\nConnection: "+tt.connection+"\r\nUpgrade: "+tt.upgrade+"\r\nHTTP2-Settings: AAMAAABk\r\n\r\n")
+			want := ""
+			if tt.want != "" {
+				want = "Connection: Upgrade\r\nUpgrade: " + tt.want + "\r\n"
+			}
+			_, head, _ := strings.Cut(<-heads, "Host: x\r\n")
+			head, _, _ = strings.Cut(head, "X-Forwarded-") // which may be in any order
+			if !strings.HasPrefix(head, want) || strings.Contains(head[len(want):], "pgrade") || strings.Contains(strings.ToLower(head), "settings") {
+				t.Errorf("%s: the service was sent\n%s, want the upgrade %q", tt.name, head, tt.want)
+			}
+			if resp.StatusCode != 204 {
+				t.Errorf("%s: answered %s, want the service's 204", tt.name, resp.Status)
+			}
+			settled(t, s, tt.name)
+		})
+	}
+}
+
+// An upgrade that a v2 host cannot make is ignored (RFC 9110, section 7.8).
+func TestV2_OtherUpgradesAreIgnored(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := server(t, nil)
+		s.MustConnect("v2", relaytest.HostConfig{OnDial: relaytest.AnswerHTTP(func(r transport.HTTPRequest, body []byte) (int, string) {
+			return 200, fmt.Sprint(r.Headers["upgrade"], r.Headers["connection"], string(body))
+		})})
+		for _, offer := range []string{"h2c", "echo", "h2c, TLS/1.0"} {
+			head := "Host: x\r\nConnection: Upgrade\r\nUpgrade: " + offer + "\r\n"
+			if resp, body := rawRequest(t, s, "GET /hosts/v2/x HTTP/1.1\r\n"+head+"\r\n"); resp.StatusCode != 200 || body != "" {
+				t.Errorf("%s: %s %q, want the answer by HTTP/1.1", offer, resp.Status, body)
+			}
+			if resp, body := rawRequest(t, s, "POST /hosts/v2/x HTTP/1.1\r\n"+head+"Content-Length: 4\r\n\r\nbody"); resp.StatusCode != 200 || body != "body" {
+				t.Errorf("POST, %s: %s %q, want the answer by HTTP/1.1", offer, resp.Status, body)
+			}
+		}
+		req, _ := http.NewRequest("GET", "http://x/", nil)
+		req.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}}
+		if _, err := s.Relay.RoundTripper("v2", relay.Target{}).RoundTrip(req); !errors.Is(err, relay.ErrHostV2) {
+			t.Errorf("an upgrade of the embedder's: %v, want ErrHostV2", err)
+		}
+		settled(t, s, "after upgrades that were ignored")
 	})
 }

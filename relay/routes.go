@@ -59,7 +59,7 @@ func (s *Server) serveHostsPath(w http.ResponseWriter, r *http.Request, route, r
 		s.serveWhoOwns(w, r, hostID)
 		return
 	}
-	if !slash && !isUpgrade(r) && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+	if !slash && upgradeOf(r) == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		// A page at /hosts/x would resolve its links against /hosts/.
 		target := "./" + id + "/"
 		if r.URL.RawQuery != "" {
