@@ -143,6 +143,8 @@ func (rt *roundTripper) roundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		if cause := context.Cause(r.Context()); cause != nil && st.aborted() == nil {
 			err = cause
+		} else if cause := out.upload.failed(); cause != nil && err == errClientGone {
+			err = cause // there is no client: it is r's own body
 		}
 		end()
 		return nil, err

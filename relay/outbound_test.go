@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dialback/dialback/agent"
 	"github.com/dialback/dialback/relay"
@@ -292,5 +293,39 @@ func TestV2_OtherUpgradesAreIgnored(t *testing.T) {
 			t.Errorf("an upgrade of the embedder's: %v, want ErrHostV2", err)
 		}
 		settled(t, s, "after upgrades that were ignored")
+	})
+}
+
+// The error of a body that cannot be read is that of the round trip, and not a
+// client's that went away.
+func TestRoundTripper_BodyErrorIsItsOwn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := server(t, nil)
+		s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }), nil)
+		s.MustConnect("v2", relaytest.HostConfig{OnDial: relaytest.AnswerText("too late")})
+		onFire := errors.New("disk on fire")
+		for _, host := range []string{"h", "v2"} {
+			for _, key := range []string{"", "key"} {
+				pr, pw := io.Pipe()
+				go func() {
+					io.WriteString(pw, "a part")
+					time.Sleep(time.Second)
+					pw.CloseWithError(onFire)
+				}()
+				req, _ := http.NewRequest("POST", "http://x/", pr)
+				if key != "" {
+					req.Header.Set("Idempotency-Key", key)
+				}
+				if resp, err := s.Relay.RoundTripper(host, relay.Target{}).RoundTrip(req); !errors.Is(err, onFire) {
+					t.Errorf("%s, Idempotency-Key %q: %v, %v, want the body's own error", host, key, resp, err)
+				}
+			}
+		}
+		req, _ := http.NewRequest("POST", "http://x/", strings.NewReader("short"))
+		req.ContentLength = 10
+		if _, err := s.Relay.RoundTripper("h", relay.Target{}).RoundTrip(req); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("a body that is too short: %v, want ErrUnexpectedEOF", err)
+		}
+		settled(t, s, "after bodies that failed")
 	})
 }
