@@ -116,7 +116,7 @@ func (out *outbound) appendHead(b []byte) []byte {
 		b = appendField(b, "Content-Length", strconv.FormatInt(out.length, 10))
 	case out.length < 0:
 		b = append(b, "Transfer-Encoding: chunked\r\n"...)
-		for k := range out.trailer {
+		for k := range out.trailer() {
 			b = appendField(b, "Trailer", k)
 		}
 	case out.method == http.MethodPost, out.method == http.MethodPut, out.method == http.MethodPatch:
@@ -205,6 +205,6 @@ func frameChunk(buf []byte, at, n int) []byte {
 }
 
 func (hs *httpStream) endChunks(out *outbound) bool {
-	_, err := hs.Write(append(appendFields([]byte("0\r\n"), out.trailer), "\r\n"...))
+	_, err := hs.Write(append(appendFields([]byte("0\r\n"), out.trailer()), "\r\n"...))
 	return err == nil
 }

@@ -13,6 +13,7 @@ import (
 // and prefix what a route cut off before it.
 func (s *Server) serveHost(w http.ResponseWriter, r *http.Request, hostID string, t Target, path, prefix string) {
 	c := s.toClient(w)
+	served := r
 	r, id, err := s.authorize(s.cfg.AuthorizeClient, r, hostID)
 	if err != nil {
 		s.deny(w, r, hostID, err)
@@ -21,6 +22,7 @@ func (s *Server) serveHost(w http.ResponseWriter, r *http.Request, hostID string
 	hub := s.registry.acquire(hostID)
 	defer s.registry.release(hub)
 	out := s.outbound(r, id, path, prefix)
+	out.trailerOf = served // net/http knows no copy: a trailer that was not announced is in its own
 	switch err = out.check(); {
 	case err != nil:
 	case out.upgrade != "":

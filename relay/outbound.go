@@ -18,12 +18,13 @@ type outbound struct {
 	path      string // escaped, as sent
 	query     string // raw, as sent
 	host      string
-	header    http.Header // end to end only
-	body      io.Reader   // nil when there is none
-	replay    *replayBody // body, of a request that may be sent twice; else nil
-	length    int64       // of body; -1 when it is not known
-	trailer   http.Header // of the client's request; complete once body has ended
-	upgrade   string      // the value of Upgrade, for requests that ask for one
+	header    http.Header     // end to end only
+	body      io.Reader       // nil when there is none
+	replay    *replayBody     // body, of a request that may be sent twice; else nil
+	length    int64           // of body; -1 when it is not known
+	trailerOf *http.Request   // whose Trailer is complete once body has ended
+	identity  map[string]bool // canonical names of the headers that the identity sets
+	upgrade   string          // the value of Upgrade, for requests that ask for one
 	webSocket bool
 
 	// begin is called once the host is there, before the body is read; proceed,
@@ -180,7 +181,7 @@ func closeAfterReply(w http.ResponseWriter) {
 func newOutbound(r *http.Request, path string) *outbound {
 	out := &outbound{
 		method: r.Method, path: path, query: r.URL.RawQuery, host: r.Host,
-		header: endToEnd(r.Header), length: r.ContentLength, trailer: r.Trailer, upgrade: upgradeOf(r),
+		header: endToEnd(r.Header), length: r.ContentLength, trailerOf: r, upgrade: upgradeOf(r),
 	}
 	maps.DeleteFunc(out.header, func(name string, _ []string) bool { return isOwnField(name) })
 	if headerHas(r.Header, "Te", "trailers") {
@@ -202,15 +203,18 @@ func (s *Server) outbound(r *http.Request, id Identity, path, prefix string) *ou
 	h := out.header
 	if !s.cfg.TrustForwarded {
 		for k := range h {
-			if k == "Forwarded" || strings.HasPrefix(k, "X-Forwarded-") {
+			if isForwarding(k) {
 				delete(h, k)
 			}
 		}
 	}
 	forward(h, r, prefix)
 	cutCookies(h, s.cfg.PrivateCookies)
+	out.identity = make(map[string]bool, len(id.Headers))
 	for k, vs := range id.Headers {
-		switch k = textproto.CanonicalMIMEHeaderKey(k); {
+		k = textproto.CanonicalMIMEHeaderKey(k)
+		out.identity[k] = true
+		switch {
 		case k == "Host" && len(vs) > 0:
 			out.host = vs[0]
 		case !isOwnField(k):
@@ -218,6 +222,26 @@ func (s *Server) outbound(r *http.Request, id Identity, path, prefix string) *ou
 		}
 	}
 	return out
+}
+
+// trailer is what of the request's trailer goes to the host: before body has
+// ended, the names that were announced. A service may take a trailer for a header:
+// it can be none that the relay vouches for.
+func (out *outbound) trailer() http.Header {
+	t := make(http.Header, len(out.trailerOf.Trailer))
+	for k, vs := range out.trailerOf.Trailer {
+		name := textproto.CanonicalMIMEHeaderKey(k)
+		if !isOwnField(name) && !isForwarding(name) && !strings.HasPrefix(name, "Dialback-") && !out.identity[name] {
+			t[k] = vs
+		}
+	}
+	return t
+}
+
+// isForwarding reports whether a header of that canonical name says where a
+// request came from.
+func isForwarding(name string) bool {
+	return name == "Forwarded" || strings.HasPrefix(name, "X-Forwarded-")
 }
 
 // forward sets X-Forwarded-*, or adds to what a trusted proxy has set.

@@ -329,3 +329,42 @@ func TestRoundTripper_BodyErrorIsItsOwn(t *testing.T) {
 		settled(t, s, "after bodies that failed")
 	})
 }
+
+// Trailers of a request reach an agent's service, announced or not; but none of a
+// name for which the relay vouches.
+func TestHTTP_RequestTrailers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := server(t, func(c *relay.Config) {
+			c.TrustForwarded = true
+			c.AuthorizeClient = func(context.Context, *http.Request, string) (relay.Identity, error) {
+				return relay.Identity{Headers: http.Header{"x-user": {"alice"}}}, nil
+			}
+		})
+		s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			fmt.Fprint(w, r.Header["X-User"], r.Trailer)
+		}), nil)
+		const forged = "X-User: mallory\r\nx-forwarded-for: 6.6.6.6\r\nForwarded: for=6.6.6.6\r\nDialback-Error: x\r\nDialback-Authorization: x\r\nHost: x\r\nConnection: x\r\n"
+		for _, announced := range []string{"", "Trailer: X-Sum\r\n", "Trailer: X-Sum, X-User, X-Forwarded-For, Dialback-Error\r\n", "Trailer: X-Other\r\n"} {
+			_, got := rawRequest(t, s, "POST /hosts/h/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n"+announced+
+				"\r\n1\r\nx\r\n0\r\nX-Sum: 1\r\n"+forged+"\r\n")
+			want := "[alice] map[X-Sum:[1]]"
+			if strings.Contains(announced, "Other") {
+				want = "[alice] map[X-Other:[] X-Sum:[1]]"
+			}
+			if got != want {
+				t.Errorf("announced by %q: the service saw %s, want %s", announced, got, want)
+			}
+		}
+		req, _ := http.NewRequest("POST", "http://x/", struct{ io.Reader }{strings.NewReader("x")})
+		req.Trailer = http.Header{"X-Sum": {"2"}}
+		resp, err := s.Relay.RoundTripper("h", relay.Target{}).RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, _ := io.ReadAll(resp.Body); string(b) != "[] map[X-Sum:[2]]" {
+			t.Errorf("of a round trip the service saw %s", b)
+		}
+		resp.Body.Close()
+	})
+}

@@ -11,6 +11,10 @@ import (
 // ServeHTTP serves the routes of PROTOCOL.md below the mount point: mount the
 // Server with http.StripPrefix. Paths are parsed as they were sent and never
 // cleaned, so that what follows /hosts/{hostID} arrives to the letter.
+//
+// A request's trailers go to agents. Those that were not announced by Trailer are
+// known to net/http's own Request alone, and are lost where a handler in front has
+// made a copy of it, as http.StripPrefix does.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := pathOf(r.URL)
 	switch path {
