@@ -164,9 +164,6 @@ func (s *Server) outboundOf(r *http.Request) *outbound {
 	if out.method == "" {
 		out.method = http.MethodGet
 	}
-	if out.path == "" {
-		out.path = "/"
-	}
 	if out.host == "" {
 		out.host = r.URL.Host
 	}

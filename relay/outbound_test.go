@@ -368,3 +368,34 @@ func TestHTTP_RequestTrailers(t *testing.T) {
 		resp.Body.Close()
 	})
 }
+
+// A request without a path, by the absolute form or behind a mount point, is one
+// for / (RFC 9112, section 3.2.1).
+func TestServeHost_WithoutAPath(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := relaytest.NewServer(t, &relaytest.Options{Wrap: func(h http.Handler) http.Handler {
+			own := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h.(*relay.Server).ServeHost(w, r, r.Host, relay.Target{})
+			})
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case strings.HasPrefix(r.URL.Path, "/mount"):
+					http.StripPrefix("/mount", own).ServeHTTP(w, r)
+				case strings.HasSuffix(r.Host, ".example"):
+					own.ServeHTTP(w, r)
+				default:
+					h.ServeHTTP(w, r)
+				}
+			})
+		}})
+		s.StartAgent("h.example", handler(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.RequestURI) }), nil)
+		s.MustConnect("v2.example", relaytest.HostConfig{OnDial: relaytest.AnswerHTTP(func(r transport.HTTPRequest, _ []byte) (int, string) { return 200, r.Path })})
+		for _, host := range []string{"h.example", "v2.example"} {
+			for uri, want := range map[string]string{"http://" + host: "/", "http://" + host + "?a=b": "/?a=b", "http://" + host + "/mount": "/"} {
+				if got := rawGet(t, s, uri); got != want {
+					t.Errorf("%s: the service saw %q, want %q", uri, got, want)
+				}
+			}
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"strings"
@@ -133,7 +134,8 @@ func (s *Server) ServeHost(w http.ResponseWriter, r *http.Request, hostID string
 
 // pathOf is the path of u as it was sent. For a single byte that net/url would
 // have escaped, URL.EscapedPath escapes all of it anew, and a %2F is a slash
-// then. What would not be a path in a request line it does escape.
+// then. What would not be a path in a request line it does escape. No path at all,
+// which the absolute form may have, is / (RFC 9112, section 3.2.1).
 func pathOf(u *url.URL) string {
 	noPath := func(c rune) bool { return c <= ' ' || c == 0x7f || c == '?' }
 	if u.RawPath != "" && !strings.ContainsFunc(u.RawPath, noPath) {
@@ -141,7 +143,7 @@ func pathOf(u *url.URL) string {
 			return u.RawPath
 		}
 	}
-	return u.EscapedPath()
+	return cmp.Or(u.EscapedPath(), "/")
 }
 
 // pathHostID decodes a host ID that is one path segment.
