@@ -31,7 +31,7 @@ type Identity struct {
 	// means never.
 	ExpiresAt time.Time
 	// Headers are set on requests toward the host; what the client sent under
-	// the same names is removed first. Host takes the place of the client's (a v2
+	// the same names is removed first, with _ for - in them too. Host takes the place of the client's (a v2
 	// host gets none). Expect and what is about one hop, such as Connection,
 	// Upgrade and Content-Length, are left out. Clients' identities only.
 	Headers http.Header

@@ -23,7 +23,7 @@ type outbound struct {
 	replay    *replayBody     // body, of a request that may be sent twice; else nil
 	length    int64           // of body; -1 when it is not known
 	trailerOf *http.Request   // whose Trailer is complete once body has ended
-	identity  map[string]bool // canonical names of the headers that the identity sets
+	identity  map[string]bool // of the headers that the identity sets, by foldName
 	upgrade   string          // the value of Upgrade, for requests that ask for one
 	webSocket bool
 
@@ -201,20 +201,20 @@ func (s *Server) outbound(r *http.Request, id Identity, path, prefix string) *ou
 	}
 	out.webSocket = isWebSocket(r)
 	h := out.header
-	if !s.cfg.TrustForwarded {
-		for k := range h {
-			if isForwarding(k) {
-				delete(h, k)
-			}
+	out.identity = make(map[string]bool, len(id.Headers))
+	for k := range id.Headers {
+		out.identity[foldName(k)] = true
+	}
+	for k := range h {
+		name := foldName(k)
+		if out.identity[name] || isForwarding(name) && (name != k || !s.cfg.TrustForwarded) {
+			delete(h, k)
 		}
 	}
 	forward(h, r, prefix)
 	cutCookies(h, s.cfg.PrivateCookies)
-	out.identity = make(map[string]bool, len(id.Headers))
 	for k, vs := range id.Headers {
-		k = textproto.CanonicalMIMEHeaderKey(k)
-		out.identity[k] = true
-		switch {
+		switch k = textproto.CanonicalMIMEHeaderKey(k); {
 		case k == "Host" && len(vs) > 0:
 			out.host = vs[0]
 		case !isOwnField(k):
@@ -230,15 +230,21 @@ func (s *Server) outbound(r *http.Request, id Identity, path, prefix string) *ou
 func (out *outbound) trailer() http.Header {
 	t := make(http.Header, len(out.trailerOf.Trailer))
 	for k, vs := range out.trailerOf.Trailer {
-		name := textproto.CanonicalMIMEHeaderKey(k)
-		if !isOwnField(name) && !isForwarding(name) && !strings.HasPrefix(name, "Dialback-") && !out.identity[name] {
+		name := foldName(k)
+		if !isOwnField(k) && !isForwarding(name) && !strings.HasPrefix(name, "Dialback-") && !out.identity[name] {
 			t[k] = vs
 		}
 	}
 	return t
 }
 
-// isForwarding reports whether a header of that canonical name says where a
+// foldName is the canonical name of a header with _ read as -, as CGI, WSGI and
+// their like do: to a service there, X_User is X-User.
+func foldName(name string) string {
+	return textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
+}
+
+// isForwarding reports whether a header of that name, by foldName, says where a
 // request came from.
 func isForwarding(name string) bool {
 	return name == "Forwarded" || strings.HasPrefix(name, "X-Forwarded-")
@@ -293,7 +299,7 @@ var hopByHop = map[string]bool{
 // request: of one hop, told by outbound.host, or a wish that net/http fulfils when
 // the body is read.
 func isOwnField(name string) bool {
-	name = textproto.CanonicalMIMEHeaderKey(name)
+	name = foldName(name)
 	return hopByHop[name] || name == "Host" || name == "Expect"
 }
 

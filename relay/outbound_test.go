@@ -399,3 +399,37 @@ func TestServeHost_WithoutAPath(t *testing.T) {
 		}
 	})
 }
+
+// To services behind CGI or WSGI a header with _ in its name is the one with -: a
+// client's is removed where the relay or the identity sets that one.
+func TestHTTP_UnderscoresForgeNothing(t *testing.T) {
+	for _, trust := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			s := server(t, func(c *relay.Config) {
+				c.TrustForwarded = trust
+				c.AuthorizeClient = func(context.Context, *http.Request, string) (relay.Identity, error) {
+					return relay.Identity{Headers: http.Header{"X-User": {"alice"}, "x_group": {"staff"}, "X-None": nil}}, nil
+				}
+			})
+			s.StartAgent("h", handler(func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				for _, h := range []http.Header{r.Header, r.Trailer} {
+					for name, values := range h {
+						fmt.Fprintf(w, "%s: %q\n", name, values)
+					}
+				}
+			}), nil)
+			const forged = "X_User: mallory\r\nx-Group: mallory\r\nX_none: mallory\r\nX_Forwarded_For: mallory\r\nX_forwarded-Proto: mallory\r\nContent_Length: mallory\r\n"
+			_, got := rawRequest(t, s, "POST /hosts/h/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\nX_Other: o\r\n"+forged+
+				"\r\n1\r\nx\r\n0\r\nX_Sum: 1\r\n"+forged+"\r\n")
+			if strings.Contains(got, "mallory") {
+				t.Errorf("TrustForwarded %v: the service saw\n%s", trust, got)
+			}
+			for _, want := range []string{`X-User: ["alice"]`, `X_group: ["staff"]`, `X_other: ["o"]`, `X_sum: ["1"]`} {
+				if !strings.Contains(got, want) {
+					t.Errorf("TrustForwarded %v: the service saw\n%s, want %s", trust, got, want)
+				}
+			}
+		})
+	}
+}
