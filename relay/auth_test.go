@@ -163,6 +163,19 @@ func TestAuth_UnusedCredentialStays(t *testing.T) {
 	})
 }
 
+// An error that the hook has made up is an internal one, and no panic of net/http's
+// about a status that there is not.
+func TestAuth_RefusalWithoutAStatus(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := server(t, func(c *relay.Config) {
+			c.AuthorizeClient = func(context.Context, *http.Request, string) (relay.Identity, error) {
+				return relay.Identity{}, &relay.RefusedError{}
+			}
+		})
+		get(s, "/hosts/h/x").want(t, "a RefusedError without a Status", 500, "internal")
+	})
+}
+
 // A denied plain request gets a status, a denied WebSocket its close code.
 func TestAuth_Denials(t *testing.T) {
 	bubble(t, func(t *testing.T) {

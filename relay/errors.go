@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/dialback/dialback/transport"
@@ -103,15 +104,20 @@ var failures = []struct {
 }
 
 // Describe says what the outside is told of err, which is one of this
-// package's or wraps one. An error that is not known is an internal error (500).
+// package's or wraps one. An error that is not known is an internal error (500),
+// and so is a RefusedError with a Status that no refusal has.
 func Describe(err error) Failure {
+	internal := Failure{"internal", 500, transport.CloseInternal, false, slog.LevelError, "internal error"}
 	var refused *RefusedError
+	if errors.As(err, &refused) && !slices.Contains([]int{403, 404, 429, 502, 503}, refused.Status) {
+		return internal
+	}
 	for _, row := range failures {
 		if !errors.Is(err, row.err) {
 			continue
 		}
 		f := Failure{row.code, row.status, row.close, row.retryAfter, row.level, row.err.Error()[len("relay: "):]}
-		if errors.As(err, &refused) {
+		if refused != nil {
 			f.Status = refused.Status
 			if refused.Reason != "" {
 				f.Message = "refused by the host: " + refused.Reason
@@ -126,7 +132,7 @@ func Describe(err error) Failure {
 	if errors.Is(err, context.Canceled) {
 		return Describe(errClientGone)
 	}
-	return Failure{"internal", 500, transport.CloseInternal, false, slog.LevelError, "internal error"}
+	return internal
 }
 
 // badRequest wraps ErrBadRequest with what is wrong.

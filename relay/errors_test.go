@@ -59,6 +59,12 @@ func TestDescribe_RefusalKeepsStatusAndReason(t *testing.T) {
 	if f.Status != 429 || !strings.Contains(f.Message, "busy") || f.Close != 4412 {
 		t.Errorf("%+v", f)
 	}
+	for _, status := range []int{0, -1, 101, 200, 1000} {
+		f := relay.Describe(fmt.Errorf("wrapped: %w", &relay.RefusedError{Status: status, Reason: "busy"}))
+		if f.Status != 500 || f.Code != "internal" || f.Close != 1011 || f.RetryAfter || strings.Contains(f.Message, "busy") {
+			t.Errorf("the status %d, which no refusal has: %+v, want an internal error", status, f)
+		}
+	}
 	if d := relay.Describe(relay.Deny(relay.ErrForbidden, "not your host")); d.Status != 403 || d.Message != "not your host" {
 		t.Errorf("%+v", d)
 	}
