@@ -236,16 +236,15 @@ func cutReferers(r *http.Request, c *credential) *http.Request {
 
 // isOwnPage reports whether a Referer names a page of host, or of none.
 func isOwnPage(ref, host string) bool {
-	base, _, _ := strings.Cut(ref, "?")
-	u, err := url.Parse(base)
+	u, err := url.Parse(ref[:strings.IndexAny(ref+"?", "?#")])
 	return err != nil || u.Host == "" || strings.EqualFold(u.Host, host)
 }
 
 // cutReferer removes the tokens that cut tells from the query of a Referer, which
 // stays as it is if it has none.
 func cutReferer(ref string, cuts func(token string) bool) string {
-	base, query, _ := strings.Cut(ref, "?")
-	query, frag, hasFrag := strings.Cut(query, "#")
+	page, frag, hasFrag := strings.Cut(ref, "#")
+	base, query, _ := strings.Cut(page, "?")
 	cut := cutToken(query, cuts)
 	if cut == query {
 		return ref
