@@ -49,6 +49,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveConnect(w, r, hostID)
 		return
 	}
+	s.boundReply(w)
 	http.NotFound(w, r)
 }
 
@@ -70,6 +71,7 @@ func (s *Server) serveHostsPath(w http.ResponseWriter, r *http.Request, route, r
 		if r.URL.RawQuery != "" {
 			target += "?" + r.URL.RawQuery
 		}
+		s.boundReply(w)
 		w.Header().Set("Location", target)
 		w.WriteHeader(http.StatusPermanentRedirect)
 		return
