@@ -53,10 +53,7 @@ func TestShutdown_HostThatIsAttaching(t *testing.T) {
 		connectTo(t, s, busy) // a stream, so that the Shutdown lasts
 		st.Set("Claim", storetest.Fault{Delay: 500 * time.Millisecond})
 		late := make(chan error, 1)
-		go func() {
-			_, err := s.Connect("late", relaytest.HostConfig{})
-			late <- err
-		}()
+		go func() { late <- endOf(s, "late") }()
 		time.Sleep(50 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()

@@ -101,6 +101,16 @@ func wantClosed(t *testing.T, h *relaytest.Host, why string, code transport.Clos
 	}
 }
 
+// endOf connects a host that is not let stay, and returns how it ended. Its claim
+// may be seen before its end.
+func endOf(s *relaytest.Server, hostID string) error {
+	h, err := s.Connect(hostID, relaytest.HostConfig{})
+	if err == nil {
+		err = <-h.Closed()
+	}
+	return err
+}
+
 func wantOpen(t *testing.T, h *relaytest.Host, why string) {
 	t.Helper()
 	synctest.Wait()

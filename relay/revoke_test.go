@@ -73,13 +73,7 @@ func TestRevoke_ReachesAHostThatAttaches(t *testing.T) {
 		})
 		st.Set("Claim", storetest.Fault{Delay: 300 * time.Millisecond})
 		connected := make(chan error, 1)
-		go func() {
-			h, err := s.Connect("h", relaytest.HostConfig{OnDial: relaytest.AnswerText("still here")})
-			if err == nil { // its claim was seen before its end
-				err = <-h.Closed()
-			}
-			connected <- err
-		}()
+		go func() { connected <- endOf(s, "h") }()
 		time.Sleep(100 * time.Millisecond)
 		barred.Store(true)
 		if err := s.Relay.Revoke(context.Background(), "h", "stolen"); err != nil {

@@ -34,10 +34,11 @@ func (s *Server) begin(ctx context.Context, hub *hub, t Target, id Identity) (*s
 	}
 	st := &stream{id: uuid.NewString(), srv: s, hub: hub}
 	st.info = StreamInfo{ID: st.id, HostID: hub.hostID, Service: t.Service, Subject: id.Subject}
+	st.ctx, st.cancel = context.WithCancelCause(ctx) // before a revoke can find it
 	if err := hub.addStream(st, s.cfg.MaxStreams); err != nil {
+		st.cancel(nil)
 		return nil, err
 	}
-	st.ctx, st.cancel = context.WithCancelCause(ctx)
 	s.stats.streams.Add(1)
 	if !id.ExpiresAt.IsZero() {
 		st.expiry = time.AfterFunc(time.Until(id.ExpiresAt), func() { st.abort(ErrUnauthorized) })
