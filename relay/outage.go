@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dialback/dialback/store"
@@ -232,15 +233,24 @@ func (s *Server) mark(d debt) error {
 }
 
 // cutOff reports whether another node has the Store: then this one is the one
-// that is cut off.
+// that is cut off. All are asked at once: whoever has lost them with the Store must
+// not wait for one after the other.
 func (s *Server) cutOff() bool {
+	ctx, found := context.WithCancel(s.ctx)
+	defer found()
+	var has atomic.Bool
+	var wg sync.WaitGroup
 	for _, n := range s.nodes.others() {
-		var answer nodeStore
-		if s.call(s.ctx, n, "/node/store", nothing{}, &answer) == nil && answer.Store {
-			return true
-		}
+		wg.Go(func() {
+			var answer nodeStore
+			if s.call(ctx, n, "/node/store", nothing{}, &answer) == nil && answer.Store {
+				has.Store(true)
+				found()
+			}
+		})
 	}
-	return false
+	wg.Wait()
+	return has.Load()
 }
 
 // evict sends the hosts of this node to a better place, one by one, unless the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/dialback/dialback/relay"
 	"github.com/dialback/dialback/relaytest"
 	"github.com/dialback/dialback/store"
+	"github.com/dialback/dialback/store/memory"
 	"github.com/dialback/dialback/store/storetest"
 	"github.com/dialback/dialback/transport"
 )
@@ -228,4 +230,40 @@ func TestOutage_WhatIsOwedToOneShardHindersNoOther(t *testing.T) {
 			t.Errorf("the host that left is still current: %v", err)
 		}
 	})
+}
+
+// A node that has lost the Store and the other nodes together finds that the Store
+// is back as soon as one that has no others, however many do not answer it.
+func TestOutage_ManyNodesDoNotAnswer(t *testing.T) {
+	for _, n := range []int{1, 20} {
+		for after := time.Duration(0); after < 10*time.Second; after += time.Second {
+			bubble(t, func(t *testing.T) {
+				inner := memory.New()
+				st := storetest.NewFaulty(inner)
+				s := server(t, func(c *relay.Config) {
+					c.Store = st
+					c.Node = relay.Node{ID: "me", URL: "http://me.test", Key: []byte("0123456789abcdef"),
+						DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }}
+				})
+				for i := range n {
+					other := store.Node{ID: fmt.Sprint("n", i), URL: fmt.Sprintf("http://n%d.test", i), Incarnation: fmt.Sprint("inc", i), StartedAt: time.Now(), Beat: 1}
+					if _, err := inner.KeepNode(t.Context(), other, time.Hour); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(10 * time.Second)
+				st.Set("*", storetest.Fault{Hang: true})
+				time.Sleep(20*time.Second + after)
+				get(s, "/health").want(t, "without a Store", 200, "degraded")
+				st.Clear()
+				back := time.Now()
+				for strings.Contains(get(s, "/health").body, "degraded") {
+					time.Sleep(50 * time.Millisecond)
+				}
+				if took := time.Since(back); took > 5*time.Second {
+					t.Errorf("%d other nodes: found after %v, want 5 s at most", n, took)
+				}
+			})
+		}
+	}
 }
