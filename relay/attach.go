@@ -66,7 +66,9 @@ func (c *controlConn) attach() {
 		previous = old.att // which the Store has lost
 	}
 	if previous.ID != "" {
-		c.tookOver()
+		if previous.Instance == "" || previous.Instance != c.att.Instance {
+			c.tookOver() // else the process itself has come back
+		}
 		c.srv.retireElsewhere(claimed.Current, previous)
 	}
 	if old != nil {
@@ -158,7 +160,7 @@ func (c *controlConn) claim() (store.Claimed, error) {
 	}
 }
 
-// tookOver counts a replacement and reports a host that flaps.
+// tookOver counts a replacement by another process and reports a host that flaps.
 func (c *controlConn) tookOver() {
 	s := c.srv
 	n, report := c.hub.noteReplaced(time.Now())

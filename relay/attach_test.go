@@ -463,6 +463,21 @@ func TestFlapping_LivingIncumbentStays(t *testing.T) {
 	})
 }
 
+// A process whose network breaks again and again is no second process.
+func TestFlapping_OneProcessThatComesBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		flaps := 0
+		s := server(t, func(c *relay.Config) { c.Hooks.HostFlapping = func(string, int) { flaps++ } })
+		for i := range 10 {
+			s.MustConnect("h", relaytest.HostConfig{Proto: 3, Instance: "6d1f6a1c-2f4c-4a0e-9a0e-1d2c3b4a5f60", Seq: uint64(i)})
+		}
+		synctest.Wait()
+		if flaps != 0 {
+			t.Errorf("reported %d times, want never", flaps)
+		}
+	})
+}
+
 func TestFlapping_DeadIncumbentIsReplaced(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := server(t, nil)

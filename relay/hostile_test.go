@@ -143,14 +143,14 @@ func TestRoundTripper_NeverWritesTwoRequests(t *testing.T) {
 func TestCluster_NodeCallThatStallsIsEnded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := relaytest.NewCluster(t, 1, nil)
-		for _, body := range []string{"{", strings.Repeat("x", 256<<10) + "y"} {
+		for header, body := range map[string]string{"": "{", "Dialback-Node: x\r\n": "{", "dialback-node: x\r\n": strings.Repeat("x", 256<<10) + "y"} {
 			conn, err := c.Nodes[0].Transport().DialContext(context.Background(), "tcp", "node0.test:80")
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer conn.Close()
 			start := time.Now()
-			go fmt.Fprintf(conn, "POST /node/dial HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n%s", body)
+			go fmt.Fprintf(conn, "POST /node/dial HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n%s\r\n%s", header, body)
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			if err != nil || resp.StatusCode != 401 || !resp.Close || time.Since(start) > 2*time.Second {
 				t.Errorf("a call that stalls after %d bytes: %v, %v after %v; want 401 and a close within NodeTimeout", len(body), resp, err, time.Since(start))

@@ -53,12 +53,18 @@ func (s *Server) serveNode(w http.ResponseWriter, r *http.Request, path string) 
 }
 
 // readNodeBody reads the body of a call, and reports whether that is all of it:
-// anybody may begin a call, and nobody may hold it open.
+// anybody may begin a call, and nobody may hold it open, nor have anything kept who
+// does not even claim to be a node.
 func (s *Server) readNodeBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	rc := http.NewResponseController(w)
 	rc.SetReadDeadline(time.Now().Add(s.cfg.NodeTimeout))
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxNodeBody+1))
-	if err != nil || len(body) > maxNodeBody {
+	var body []byte
+	var err error
+	claims := r.Header.Get(nodeHeader) != ""
+	if claims {
+		body, err = io.ReadAll(io.LimitReader(r.Body, maxNodeBody+1))
+	}
+	if !claims || err != nil || len(body) > maxNodeBody {
 		rc.EnableFullDuplex()
 		closeAfterReply(w)
 		rc.SetReadDeadline(time.Unix(1, 0))
