@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"errors"
 	"io"
 	"maps"
@@ -126,6 +127,23 @@ func (out *outbound) sent() bool {
 	default:
 		return false
 	}
+}
+
+// awaitUpload waits until nobody reads the request's body any more, for limit at
+// most, and reports whether that is so.
+func (out *outbound) awaitUpload(ctx context.Context, limit time.Duration) bool {
+	if out.upload.done == nil {
+		return true
+	}
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-out.upload.done:
+		return true
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // stopUpload makes sure that nobody reads the request's body any more, which a

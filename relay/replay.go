@@ -96,13 +96,7 @@ func (out *outbound) rewind(ctx context.Context, limit time.Duration) bool {
 	if out.upload.done == nil {
 		return true // nothing was read
 	}
-	t := time.NewTimer(limit)
-	defer t.Stop()
-	select {
-	case <-out.upload.done:
-	case <-t.C:
-		return false
-	case <-ctx.Done():
+	if !out.awaitUpload(ctx, limit) {
 		return false
 	}
 	if out.replay == nil || out.upload.failed() != nil || !out.replay.again() {

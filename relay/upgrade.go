@@ -30,6 +30,14 @@ func (s *Server) upgrade(ctx context.Context, c *toClient, r *http.Request, st *
 		return nil
 	}
 	body := resp.Body.(*upgradedBody)
+	// A client may not use the new protocol before it has sent its request (RFC
+	// 9110, section 7.8), and two must not read from it.
+	if !out.awaitUpload(ctx, s.cfg.DialTimeout) || !out.sent() {
+		defer st.finish()
+		body.Close()
+		out.stopUpload(c.w)
+		return ErrBadAnswer
+	}
 	// From here on the end of ctx is no end: net/http takes the half close of a
 	// client that has its 101 for the end of the request.
 	body.stop()
