@@ -31,9 +31,10 @@ type Identity struct {
 	// means never.
 	ExpiresAt time.Time
 	// Headers are set on requests toward the host; what the client sent under
-	// the same names is removed first, with _ for - in them too. Host takes the place of the client's (a v2
-	// host gets none). Expect and what is about one hop, such as Connection,
-	// Upgrade and Content-Length, are left out. Clients' identities only.
+	// the same names is removed first, with _ for - in them too. Host takes the
+	// place of the client's (a v2 host gets none). Expect and what is about one
+	// hop, such as Connection, Upgrade and Content-Length, are left out. Clients'
+	// identities only.
 	Headers http.Header
 	// Meta is stored with a host's attachment: 1 KiB at most, a longer one is
 	// an internal error. It is never part of presence or of a log.

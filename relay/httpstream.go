@@ -193,13 +193,16 @@ func (hs *httpStream) watchOver(ctx context.Context, out *outbound) {
 		return
 	}
 	for pause := time.Second; ; pause = min(2*pause, hs.srv.cfg.DataPing) {
-		proves := hs.prove
-		if out.body != nil {
-			proves = hs.proveOrMove
-		}
-		if out.body != nil && !hs.hub.pool.isOld(hs.socket()) {
+		alive := true
+		switch {
+		case out.body == nil:
+			alive = hs.prove(ctx)
+		case hs.hub.pool.isOld(hs.socket()):
+			alive = hs.proveOrMove(ctx)
+		default: // not asked for
 			pause = time.Second
-		} else if !proves(ctx) && ctx.Err() == nil && !hs.got.Load() {
+		}
+		if !alive && ctx.Err() == nil && !hs.got.Load() {
 			hs.cut()
 			return
 		}

@@ -94,11 +94,10 @@ func (r *request) scrub(reason string) string {
 
 // complete returns the reason with the rest of a header's value that it ends in.
 func (r *request) complete(reason string) string {
-	const short = 8 // below, it is a coincidence
 	for _, values := range r.header {
 		for _, v := range values {
 			for part := range strings.FieldsSeq(v) {
-				for n := min(len(part), len(reason)); n >= short; n-- {
+				for n := min(len(part), len(reason)); n >= minSecret; n-- {
 					if strings.HasSuffix(reason, part[:n]) {
 						return reason + part[n:]
 					}
